@@ -25,11 +25,16 @@ def open_graph(function: Callable[..., Any], jit_compile: bool | None = None) ->
 
     @functools.wraps(function)
     def call(*arguments):
-        arguments = tf.nest.map_structure(_as_tensor, arguments)
+        flat = tf.nest.flatten(arguments)
+        flat = [tf.convert_to_tensor(x) if isinstance(x, np.ndarray) else x for x in flat]
+        tensors = tf.nest.pack_sequence_as(arguments, flat)
         if tf.config.functions_run_eagerly():
-            return function(*arguments)
-        graph.get_concrete_function(*tf.nest.map_structure(_open_spec, arguments))
-        return graph(*arguments)  # uses that graph, the more general one
+            return function(*tensors)
+        specs = [
+            tf.TensorSpec([None] * len(x.shape), x.dtype) if tf.is_tensor(x) else x for x in flat
+        ]
+        graph.get_concrete_function(*tf.nest.pack_sequence_as(arguments, specs))
+        return graph(*tensors)  # uses that graph, the more general one
 
     return call
 
@@ -47,22 +52,12 @@ def open_graph_of_model(function: Callable[..., Any]) -> Callable[..., Any]:
     return call
 
 
-def _as_tensor(x):
-    return tf.convert_to_tensor(x) if isinstance(x, np.ndarray) else x
-
-
-def _open_spec(x):
-    return tf.TensorSpec([None] * len(x.shape), x.dtype) if tf.is_tensor(x) else x
-
-
 def open_shapes(state, *axes: int):
     """Returns the shapes of a nested structure of tensors, with the sizes of some axes left open.
 
     `tf.while_loop` needs them for a state that grows or loses sentences.
     """
-
-    def shape(tensor):
-        sizes = list(tensor.shape)
-        return tf.TensorShape([None if n in axes else size for n, size in enumerate(sizes)])
-
-    return tf.nest.map_structure(shape, state)
+    return tf.nest.map_structure(
+        lambda x: tf.TensorShape([None if n in axes else size for n, size in enumerate(x.shape)]),
+        state,
+    )

@@ -20,15 +20,13 @@ from t2t_keras.model_kinds import CLASSIFICATION
 from t2t_keras.serving.ctranslate2 import ENCODERS, ENCODERS_FILE, import_ctranslate2
 from t2t_keras.text.encoders import require_vocabulary, tokens
 
+_NORMS = (("n", "a"), ("", "an"))  # what it has before and after a sub-layer
 POSITIONS = 2048
 """Rows of the position table that CTranslate2 stores; it rejects longer sequences."""
 
 
 def export_ctranslate2(
-    model,
-    encoders: Mapping[str, Any],
-    directory: str,
-    quantization: str | None = None,
+    model, encoders: Mapping[str, Any], directory: str, quantization: str | None = None
 ) -> None:
     """Writes a CTranslate2 model with its text encoders.
 
@@ -80,23 +78,17 @@ def export_ctranslate2(
             raise UserError(f"{directory} is not empty: give a new directory, or empty it.")
         partial.mkdir(parents=True)
         spec.save(str(partial))
-        positions = None if _relative(model.hp) else _rows_of_positions(model.hp)
-        _write_encoders(partial, encoders, positions)
-
-
-def _write_encoders(directory: Path, encoders: Mapping[str, Any], positions: int | None) -> None:
-    """Writes the "inputs" and "targets" encoders and the number of positions (None: no limit)."""
-    text: dict[str, Any] = {"positions": positions}
-    for side in ("inputs", "targets"):
-        encoder = encoders[side]
-        kind = next(name for name, cls in ENCODERS.items() if type(encoder) is cls)
-        text[side] = {"kind": kind}
-        if kind != "bytes":
-            text[side]["file"] = f"{side}.{kind}"
-            encoder.store_to_file(directory / text[side]["file"])
-        if kind == "tokens":
-            text[side]["replace_oov"] = encoder.replace_oov
-    (directory / ENCODERS_FILE).write_text(json.dumps(text, indent=2) + "\n", encoding="utf-8")
+        text: dict[str, Any] = {"positions": None if _relative(model.hp) else _rows(model.hp)}
+        for side in ("inputs", "targets"):
+            encoder = encoders[side]
+            kind = next(name for name, cls in ENCODERS.items() if type(encoder) is cls)
+            text[side] = {"kind": kind}
+            if kind != "bytes":
+                text[side]["file"] = f"{side}.{kind}"
+                encoder.store_to_file(partial / text[side]["file"])
+            if kind == "tokens":
+                text[side]["replace_oov"] = encoder.replace_oov
+        (partial / ENCODERS_FILE).write_text(json.dumps(text, indent=2) + "\n", encoding="utf-8")
 
 
 def _check_model(model) -> None:
@@ -109,46 +101,26 @@ def _check_model(model) -> None:
             "the CTranslate2 export needs a model with an encoder and a decoder, and this is a "
             f"{kind}: export a SavedModel instead."
         )
-    hp = model.hp
+    hp, name = model.hp, registry.model_name(model)
     hidden = hp.hidden_size
-    before, after = _norms(hp)
+    norms = f"{hp.layer_preprocess_sequence} with {hp.layer_postprocess_sequence}"
+    of_norms = "the pair of layer_preprocess_sequence and layer_postprocess_sequence: only "
+    of_positions = "relative and absolute positions together: only pos=none with "
+    of_heads = f"a hidden_size that is not a multiple of num_heads={hp.num_heads}"
+    wider = f"greater than hidden_size={hidden}"
+    keys, values = hp.attention_key_channels, hp.attention_value_channels
     refused = [
-        (
-            registry.model_name(model) != "transformer",
-            "a model of your own",
-            registry.model_name(model),
-        ),
-        (
-            (before, after) not in (("n", "a"), ("", "an")),
-            "the pair of layer_preprocess_sequence and layer_postprocess_sequence: only "
-            "n with da, or none with dan",
-            f"{hp.layer_preprocess_sequence} with {hp.layer_postprocess_sequence}",
-        ),
+        (name != "transformer", "a model of your own", name),
+        (_norms(hp) not in _NORMS, f"{of_norms}n with da, or none with dan", norms),
         (model.prepends, "prepend_mode", hp.prepend_mode),
-        (hp.proximity_bias, "proximity_bias", hp.proximity_bias),
-        (hp.unidirectional_encoder, "unidirectional_encoder", hp.unidirectional_encoder),
-        (
-            _relative(hp) and hp.pos is not None,
-            "relative and absolute positions together: only pos=none with dot_product_relative",
-            f"pos={hp.pos}",
-        ),
-        (
-            hidden % hp.num_heads,
-            f"a hidden_size that is not a multiple of num_heads={hp.num_heads}",
-            hidden,
-        ),
-        *(
-            (
-                getattr(hp, name) > hidden,
-                f"{name} greater than hidden_size={hidden}",
-                getattr(hp, name),
-            )
-            for name in ("attention_key_channels", "attention_value_channels")
-        ),
-        *(
-            (not stack.layers, f"an {name} without layers", 0)
-            for name, stack in (("encoder", model.encoder), ("decoder", model.decoder))
-        ),
+        (hp.proximity_bias, "proximity_bias", True),
+        (hp.unidirectional_encoder, "unidirectional_encoder", True),
+        (_relative(hp) and hp.pos, f"{of_positions}dot_product_relative", f"pos={hp.pos}"),
+        (hidden % hp.num_heads, of_heads, hidden),
+        (keys > hidden, f"attention_key_channels {wider}", keys),
+        (values > hidden, f"attention_value_channels {wider}", values),
+        (not model.encoder.layers, "an encoder without layers", 0),
+        (not model.decoder.layers, "a decoder without layers", 0),
     ]
     for condition, what, got in refused:
         if condition:
@@ -168,18 +140,15 @@ def _relative(hp) -> bool:
     return hp.self_attention_type == "dot_product_relative"
 
 
-def _rows_of_positions(hp) -> int:
+def _rows(hp) -> int:
     return max(POSITIONS, hp.max_length) if hp.pos == "emb" else POSITIONS
 
 
 def _spec(model, encoders: Mapping[str, Any], specs):
     """Returns CTranslate2's specification of the model, with its weights."""
     hp = model.hp
-    settings = {
-        "num_heads": hp.num_heads,
-        "pre_norm": _norms(hp)[0] == "n",
-        "relative_position": _relative(hp),
-    }
+    settings = {"num_heads": hp.num_heads, "relative_position": _relative(hp)}
+    settings["pre_norm"] = _norms(hp)[0] == "n"
     spec = specs.TransformerSpec(
         specs.TransformerEncoderSpec(len(model.encoder.layers), **settings),
         specs.TransformerDecoderSpec(len(model.decoder.layers), **settings),
@@ -235,7 +204,7 @@ def _positions(hp, position) -> np.ndarray:
     """Returns the position encodings [rows, D]; zeros if the model has none."""
     from t2t_keras.layers.sublayers import SINUSOIDS, timing_signal
 
-    rows = _rows_of_positions(hp)
+    rows = _rows(hp)
     if hp.pos in SINUSOIDS:
         return _array(timing_signal(rows, hp.hidden_size, kind=hp.pos))
     table = np.zeros((rows, hp.hidden_size), np.float32)
@@ -245,18 +214,25 @@ def _positions(hp, position) -> np.ndarray:
 
 
 def _fill_stack(spec, stack, hp) -> None:
+    side = "preprocess" if _norms(hp)[0] == "n" else "postprocess"
+    norms = [(spec, stack.last_preprocess)]
     for layer_spec, layer in zip(spec.layer, stack.layers, strict=True):
-        _fill_attention(layer_spec.self_attention, layer.self_attention, own=True)
-        _fill_norm(layer_spec.self_attention, layer, "self_attention", hp)
-        if layer.has_memory:
-            _fill_attention(layer_spec.attention, layer.encdec_attention, own=False)
-            _fill_norm(layer_spec.attention, layer, "encdec_attention", hp)
-        for linear, dense in (("linear_0", layer.ffn.conv1), ("linear_1", layer.ffn.conv2)):
-            getattr(layer_spec.ffn, linear).weight = _array(dense.kernel).T
-            getattr(layer_spec.ffn, linear).bias = _array(dense.bias)
-        _fill_norm(layer_spec.ffn, layer, "ffn", hp)
-    if stack.last_preprocess.layer_norm is not None:
-        _set_norm(spec.layer_norm, stack.last_preprocess.layer_norm)
+        for name in layer.sublayers:
+            part = getattr(layer_spec, "attention" if name == "encdec_attention" else name)
+            norms.append((part, getattr(layer, f"{name}_{side}")))
+            if name != "ffn":
+                _fill_attention(part, getattr(layer, name), own=name == "self_attention")
+                continue
+            for linear, dense in (
+                (part.linear_0, layer.ffn.conv1),
+                (part.linear_1, layer.ffn.conv2),
+            ):
+                linear.weight = _array(dense.kernel).T
+                linear.bias = _array(dense.bias)
+    for part, process in norms:
+        if process.layer_norm is not None:
+            part.layer_norm.gamma = _array(process.layer_norm.gamma)
+            part.layer_norm.beta = _array(process.layer_norm.beta)
 
 
 def _fill_attention(spec, attention, own: bool) -> None:
@@ -280,16 +256,6 @@ def _widened(matrix: np.ndarray, heads: int, size: int) -> np.ndarray:
     """[N, H*C] -> [N, H*size]: pads each head with zeros, which do not change any product."""
     by_head = matrix.reshape(len(matrix), heads, -1)
     return np.pad(by_head, [(0, 0), (0, 0), (0, size - by_head.shape[2])]).reshape(len(matrix), -1)
-
-
-def _fill_norm(spec, layer, sublayer: str, hp) -> None:
-    side = "preprocess" if _norms(hp)[0] == "n" else "postprocess"
-    _set_norm(spec.layer_norm, getattr(layer, f"{sublayer}_{side}").layer_norm)
-
-
-def _set_norm(spec, norm) -> None:
-    spec.gamma = _array(norm.gamma)
-    spec.beta = _array(norm.beta)
 
 
 def _array(tensor) -> np.ndarray:

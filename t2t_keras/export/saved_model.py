@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator, Mapping, Sequence
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import tensorflow as tf
 
-from t2t_keras.data.records import message
+from t2t_keras.data.records import columns, message, serialize
 from t2t_keras.decoding import DecodeSettings
 from t2t_keras.errors import UserError, nearest
 from t2t_keras.export.served import ALIGN, WITH_PHRASES, served_class
@@ -75,10 +76,15 @@ def export_saved_model(
             target = _new_version(target.parent, version)
             with atomic_write(target) as partial:
                 partial.mkdir()
-                _save(module, partial, default_signature)
+                signatures = module.signatures()
+                signatures["serving_default"] = signatures[default_signature]
+                tf.saved_model.save(module, str(partial), signatures)
                 if warm_up:
-                    requests = warm_up_requests(encoders, default_signature, module.names)
-                    write_warm_up(partial / WARM_UP_FILE, requests)
+                    file = partial / WARM_UP_FILE
+                    file.parent.mkdir()
+                    with tf.io.TFRecordWriter(str(file)) as writer:
+                        for name, rows in _warm_up_rows(encoders, default_signature, module.names):
+                            writer.write(_prediction_log(name, _inputs(name, encoders, rows)))
     except (OSError, tf.errors.OpError) as error:
         reason = getattr(error, "strerror", None) or str(error).split("\n", 1)[0]
         raise UserError(f"{target} cannot be written: {reason}.") from error
@@ -87,8 +93,11 @@ def export_saved_model(
 
 def _new_version(directory: Path, version: int | None) -> Path:
     if version is None:
-        numbers = [int(n) for n in _names(directory) if n.isascii() and n.isdigit()]
-        version = max(numbers, default=0) + 1
+        try:
+            names = os.listdir(directory) if directory.exists() else []
+        except OSError as error:
+            raise UserError(f"{directory} cannot be read: {error.strerror}.") from error
+        version = max((int(n) for n in names if n.isascii() and n.isdigit()), default=0) + 1
     if version < 0:
         raise UserError(f"version must be 0 or more, got {version}.")
     target = directory / str(version)
@@ -97,75 +106,36 @@ def _new_version(directory: Path, version: int | None) -> Path:
     return target
 
 
-def _names(directory: Path) -> list[str]:
-    try:
-        return os.listdir(directory)
-    except FileNotFoundError:
-        return []
-    except OSError as error:
-        raise UserError(f"{directory} cannot be read: {error.strerror}.") from error
-
-
-def _save(module, path: Path, default_signature: str) -> None:
-    signatures: dict[str, Any] = module.signatures()
-    signatures["serving_default"] = signatures[default_signature]
-    tf.saved_model.save(module, str(path), signatures)
-
-
 # Warm-up requests: TensorFlow Serving runs them before it reports a model as ready.
 
 
 WARM_UP_FILE = "assets.extra/tf_serving_warmup_requests"
-"""The file with warm-up requests in a version's directory."""
+"""The file with warm-up requests in a version's directory: a TFRecord file of `PredictionLog`s."""
 
 _LENGTHS = (4, 24)  # subtokens
 _BATCH_SIZES = (1, 4)
 
 
-def write_warm_up(path: Path, requests: Iterator[tuple[str, Mapping[str, Any]]]) -> None:
-    """Writes a TFRecord file of `PredictionLog`s.
+def _warm_up_rows(encoders, signature: str, names: Sequence[str]) -> Iterator[tuple[str, list]]:
+    """Yields names of signatures with rows of random ids: short and long, one and several.
 
-    Args:
-        path: the file; its directory is created.
-        requests: pairs of a signature's name and its inputs by name.
-    """
-    path.parent.mkdir(parents=True, exist_ok=True)
-    with tf.io.TFRecordWriter(str(path)) as writer:
-        for signature, inputs in requests:
-            writer.write(prediction_log(signature, inputs))
-
-
-def warm_up_requests(
-    encoders, signature: str, names: Sequence[str]
-) -> Iterator[tuple[str, Mapping[str, Any]]]:
-    """Yields requests with texts of random subtokens: short and long, one and several.
-
-    Args:
-        encoders: "inputs" and "targets" text encoders, or only "targets".
-        signature: the signature that gets a request of each kind; every other one gets a single request,
-            except `serialized_example`, which shares its search with `translate_ids`.
-        names: the names of all signatures.
+    Every other signature than the given one gets a single request, except `serialized_example`, which
+    shares its search with `translate_ids`.
     """
     random = np.random.default_rng(0)
-    encoder = next(iter(encoders.values()))
-
-    def ids(length):
-        return random.integers(EOS_ID + 1, encoder.vocab_size, length).tolist()
-
-    for length in _LENGTHS:
-        for size in _BATCH_SIZES:
-            rows = [ids(length) for _ in range(size)]
-            yield signature, _inputs(signature, encoders, rows)
-    for other in names:
-        if other not in (signature, "serialized_example"):
-            yield other, _inputs(other, encoders, [ids(_LENGTHS[0])])
+    size = next(iter(encoders.values())).vocab_size
+    kinds = [(signature, length, count) for length in _LENGTHS for count in _BATCH_SIZES]
+    others = [name for name in names if name not in (signature, "serialized_example")]
+    for name, length, count in [*kinds, *((other, _LENGTHS[0], 1) for other in others)]:
+        yield name, random.integers(EOS_ID + 1, size, (count, length)).tolist()
 
 
 def _inputs(signature: str, encoders, rows: list[list[int]]) -> dict[str, Any]:
     if signature == "translate_ids":
         return {"source_ids": np.array([[*row, EOS_ID] for row in rows], np.int32)}
     if signature == "serialized_example":
-        return {"input": [serialized_example([*row, EOS_ID]) for row in rows]}
+        examples = serialize(columns({"inputs": [[*row, EOS_ID] for row in rows]}))
+        return {"input": [examples.values[a:b].tobytes() for a, b in pairwise(examples.starts)]}
     texts = [next(iter(encoders.values())).decode(row).encode() for row in rows]
     if signature == ALIGN or (signature == "score" and "inputs" in encoders):
         return {"source": texts, "target": [encoders["targets"].decode([]).encode()] * len(texts)}
@@ -176,14 +146,7 @@ def _inputs(signature: str, encoders, rows: list[list[int]]) -> dict[str, Any]:
     return {"text": texts}
 
 
-def serialized_example(ids: list[int]) -> bytes:
-    """Returns ids as the `tf.train.Example` that T2T's clients send."""
-    feature = tf.train.Feature(int64_list=tf.train.Int64List(value=ids))
-    features = tf.train.Features(feature={"inputs": feature})
-    return tf.train.Example(features=features).SerializeToString()
-
-
-def prediction_log(signature: str, inputs: Mapping[str, Any]) -> bytes:
+def _prediction_log(signature: str, inputs: Mapping[str, Any]) -> bytes:
     """Returns a serialized `tensorflow.serving.PredictionLog` of a `Predict` call.
 
     Its fields are written by number to avoid depending on tensorflow-serving-api.

@@ -320,7 +320,8 @@ class _Parts:
         encoder = self.encoders["targets"]
         batch, hypotheses, length = tf.unstack(tf.shape(ids))
         ids = tf.reshape(ids, [batch * hypotheses, length])
-        rows = _without_padding(clear_after_eos(ids))
+        ended = tf.cumsum(tf.cast(ids == EOS_ID, ids.dtype), axis=-1, exclusive=True)
+        rows = _without_padding(tf.where(ended > 0, PAD_ID, ids))
         rows = tf.ragged.boolean_mask(rows, rows != EOS_ID)
         if not isinstance(encoder, TokenTextEncoder):  # see `spelled`
             rows = tf.ragged.boolean_mask(rows, rows < encoder.vocab_size)
@@ -424,19 +425,8 @@ def _without_padding(ids):
     return tf.RaggedTensor.from_tensor(ids, tf.reduce_max(tf.where(ids != PAD_ID, place, 0), 1))
 
 
-def clear_after_eos(ids):
-    """Sets everything after the first end of sentence along the last axis to padding."""
-    ended = tf.cast(ids == EOS_ID, ids.dtype)
-    before = tf.cumsum(ended, axis=-1, exclusive=True)
-    return tf.where(before > 0, PAD_ID, ids)
-
-
 def cut(rows, limit: int):
-    """Cuts rows of ids [B, None] to `limit` ids, the last of which becomes the end of sentence.
-
-    Returns:
-        The rows, and [B] bool, True for rows that were cut.
-    """
+    """Cuts rows of ids [B, None] to `limit` ids with an end of sentence; returns which were cut, too."""
     truncated = rows.row_lengths() > limit
     rows = rows[:, :limit]
     last = tf.boolean_mask(rows.row_splits[1:] - 1, truncated)
@@ -459,8 +449,7 @@ def in_batches(
         run: takes the indices of b rows, [b] int32, and returns tensors [b, ...].
         lengths: [B] int32, the number of tokens of each row; B may be 0.
         empty: the results of `run` for zero rows; an axis of size 0 means any size.
-        most_rows: maximum number of rows in a batch.
-        most_tokens: maximum number of tokens in a batch, including padding; a longer row is run by itself.
+        most_rows, most_tokens: limits of a batch, with padding; a longer row is run by itself.
 
     Returns:
         The results of all rows in the original order, [B, ...], padded with 0 if batches differ in size.
