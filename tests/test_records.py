@@ -141,7 +141,7 @@ def test_spacing_by_hand():
 def test_rows_are_yielded_while_pairs_are_read():
     read = []
     rows = pack((read.append(i) or pair([i], [i]) for i in range(2, 100)), 1)
-    next(rows)
+    assert next(rows)["inputs"] == [2]  # the oldest
     assert len(read) == 11  # ten open rows and the pair that found no place
 
 
