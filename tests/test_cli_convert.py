@@ -1,15 +1,15 @@
 """t2t-keras-convert: a run's checkpoint, a Keras file, and back."""
 
 import errno
+import itertools
 import json
 import random
 import zipfile
 
-import keras
-import mutations
 import numpy as np
 import pytest
 import toy
+from mutations import NUMBER, mutations
 from networks import small_model
 from run_files import write_run
 
@@ -85,12 +85,10 @@ def test_a_class_that_is_not_registered_is_one_line(tmp_path):
     class Mine(Transformer):
         pass
 
-    source = small_model("num_hidden_layers=1", model_class=Mine)
-    source.save(tmp_path / "mine.keras")
+    small_model("num_hidden_layers=1", model_class=Mine).save(tmp_path / "mine.keras")
     with pytest.raises(UserError, match=r"mine\.keras cannot be read: .*'Mine'") as error:
         load_keras(str(tmp_path / "mine.keras"))
     assert "\n" not in str(error.value)
-    assert keras.saving.get_registered_name(Mine) == "Mine"
 
 
 # Files that are damaged
@@ -111,7 +109,7 @@ def write_members(path, members):
 def with_config(members, **changes):
     config = json.loads(members["config.json"])
     config["config"].update(changes)
-    return {**members, "config.json": json.dumps(config).encode()}
+    return {**members, "config.json": json.dumps(config)}
 
 
 @pytest.mark.parametrize(
@@ -143,23 +141,15 @@ def test_a_damaged_file_is_one_line(keras_file, members, tmp_path, damage):
 
 def test_damaged_by_chance_it_is_read_or_refused(keras_file, members, tmp_path):
     path, chance, refused = tmp_path / "model.keras", random.Random(0), 0
-    for number in range(mutations.NUMBER // 5):
-        name = ("config.json", "config.json", "metadata.json", "model.weights.h5", "")[number % 5]
-        if not name:
-            path.write_bytes(mutations.mutated(keras_file.read_bytes(), chance))
-        else:
-            damaged = (
-                mutations.mutated_json(json.loads(members[name]), chance)
-                if name.endswith(".json")
-                else mutations.mutated(members[name], chance)
-            )
-            write_members(path, {**members, name: damaged})
-        try:
-            load_keras(str(path))
-        except UserError as error:
-            refused += 1
-            assert "\n" not in str(error)
-        except BaseException:
-            path.rename(tmp_path.parent / "failed.keras")
-            raise
-    assert 0 < refused < mutations.NUMBER // 5
+    for name, content in [*members.items(), ("", keras_file.read_bytes())]:
+        for damaged in itertools.islice(mutations(content, chance), NUMBER // 15):
+            if name:
+                write_members(path, {**members, name: damaged})
+            else:
+                path.write_bytes(damaged)
+            try:
+                load_keras(str(path))
+            except UserError as error:
+                refused += 1
+                assert "\n" not in str(error)
+    assert refused

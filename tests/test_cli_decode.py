@@ -181,17 +181,6 @@ def test_a_stopped_run_goes_on(base, number):
     target.unlink()
 
 
-def test_scores_of_given_translations(base):
-    pairs = base / "pairs.tsv"
-    pairs.write_text("a b\tb a\nc\t\nd e f\tf e d\n")
-    done = decode(base, "", f"--score_file={pairs}", f"--decode_to_file={base / 'scores'}")
-    assert done.stdout == f"3 scores in {base / 'scores'}\n"
-    scorer = PairScorer(load(base), encoders(base))
-    lines = [Line(n, text) for n, text in enumerate(pairs.read_text().splitlines(), start=1)]
-    wanted = [f"{score.loss:.6f}\n" for score in scorer.score_lines(lines)]
-    assert (base / "scores").read_text() == "".join(wanted)
-
-
 def test_words_that_must_appear_and_scores_of_tokens(base):
     """A line has its text and the scores of its tokens, which sum to the log p of `score_file`."""
     target, lines = encoders(base)["targets"], toy.rows(3, seed=5)
@@ -205,9 +194,15 @@ def test_words_that_must_appear_and_scores_of_tokens(base):
     assert words[0] in fields[0][0] and all(word in fields[2][0] for word in words)
     pairs = (f"{source}\t{text}\n" for source, (text, _) in zip(lines, fields, strict=True))
     (base / "pairs").write_text("".join(pairs))
-    scored = decode(base, "", f"--score_file={base / 'pairs'}", "--token_scores", flags[2]).stdout
-    for (_, found), line in zip(fields, scored.splitlines(), strict=True):
-        loss, scores = line.split("\t")
+    flags = (f"--score_file={base / 'pairs'}", f"--decode_to_file={base / 'scores'}")
+    done = decode(base, "", *flags, "--token_scores")
+    assert done.stdout == f"3 scores in {base / 'scores'}\n"
+    scorer = PairScorer(load(base), encoders(base))
+    pairs = enumerate((base / "pairs").read_text().splitlines(), start=1)
+    wanted = [f"{score.loss:.6f}" for score in scorer.score_lines(Line(*pair) for pair in pairs)]
+    scored = [line.split("\t") for line in (base / "scores").read_text().splitlines()]
+    assert [loss for loss, _ in scored] == wanted
+    for (_, found), (loss, scores) in zip(fields, scored, strict=True):
         scores = [float(score) for score in scores.split()]
         assert sum(scores) == pytest.approx(-float(loss) * len(scores), abs=1e-3)
         found = [float(score) for score in found.split()]

@@ -12,10 +12,11 @@ from t2t_keras import checkpoints, data, registry
 from t2t_keras.decoding import beam_search
 from t2t_keras.decoding.translator import until_eos
 from t2t_keras.errors import UserError
-from t2t_keras.inspection.attention import KINDS
+from t2t_keras.inspection.attention import attention_weights
 from t2t_keras.inspection.attention_figure import require_figure
 
 SETTINGS = toy.hparams(min_length_bucket=4)
+DRAWS = importlib.util.find_spec("matplotlib") is not None
 ATTENTION = ("attention", "--data_dir=x", "--output_dir=y", "--text=a")
 
 
@@ -29,8 +30,9 @@ def inspect(data_dir, *arguments):
     return toy.ran("inspect", "data", *given, *arguments)
 
 
-def test_tells_what_batches_look_like(data_dir):
-    done = inspect(data_dir, "--num_examples=2")
+def test_tells_what_batches_look_like_and_draws_their_lengths(data_dir, tmp_path):
+    plot = [f"--plot={tmp_path / 'lengths.svg'}"] if DRAWS else []
+    done = inspect(data_dir, "--num_examples=2", *plot)
     lines = done.stdout.splitlines()
     assert lines[0] == f"problem {toy.PROBLEM}, hparams transformer_tiny"
     assert lines[1].startswith("  train: 3,000 examples in text2text_tmpdir-train-00000-of-00100")
@@ -46,6 +48,7 @@ def test_tells_what_batches_look_like(data_dir):
     for inputs, targets in zip(shown[::2], shown[1::2], strict=True):
         inputs, targets = (text.removesuffix("<EOS>") for text in (inputs, targets))
         assert targets == inputs[::-1] and len(inputs) > 2
+    assert not DRAWS or "text2text_tmpdir, train" in (tmp_path / "lengths.svg").read_text()
 
 
 def test_the_padding_it_tells_is_that_of_the_batches(data_dir):
@@ -60,36 +63,22 @@ def test_the_padding_it_tells_is_that_of_the_batches(data_dir):
     assert f"all: {1 - real / positions:.1%} padding; a batch has" in done.stdout
 
 
-def test_draws_the_lengths(data_dir, tmp_path):
-    pytest.importorskip("matplotlib")
-    picture = tmp_path / "lengths.svg"
-    inspect(data_dir, f"--plot={picture}")
-    assert "text2text_tmpdir, train" in picture.read_text()
-
-
 def test_attention_of_a_checkpoint_of_t2t(tmp_path):
     """T2T's released one, with a vocabulary of its size."""
-    checkpoint, data_dir = golden.RELEASE / "model.ckpt-1", tmp_path
+    checkpoint = golden.RELEASE / "model.ckpt-1"
     subtokens = ["<pad>", "<EOS>", *"_\\0123456789;u abc"]
     subtokens += [f"x{n}_" for n in range(8190 - len(subtokens))]
-    path = data_dir / "vocab.translate_ende_wmt8k.8192.subwords"
+    path = tmp_path / "vocab.translate_ende_wmt8k.8192.subwords"
     path.write_text("".join(f"'{subtoken}'\n" for subtoken in subtokens))
-    plot = [f"--plot={tmp_path / 'a.svg'}", "--attention=encoder", "--layer=0", "--heads=1"]
-    draws = importlib.util.find_spec("matplotlib") is not None
-    done = toy.ran(
-        "inspect",
-        "attention",
-        "--problem=translate_ende_wmt8k",
-        f"--data_dir={data_dir}",
-        f"--checkpoint_path={checkpoint}",
-        "--text=x7 abc x9",
-        "--decode_hparams=beam_size=2,extra_length=1",
-        f"--npz={tmp_path / 'a.npz'}",
-        f"--html={tmp_path / 'a.html'}",
-        *([*plot, "--words=abc"] if draws else []),
-    )
+    places = (f"--data_dir={tmp_path}", f"--checkpoint_path={checkpoint}")
+    outputs = [f"--{kind}={tmp_path}/a.{kind}" for kind in ("npz", "html")]
+    if DRAWS:
+        outputs += [f"--plot={tmp_path}/a.svg", "--attention=encoder", "--layer=0", "--heads=1"]
+        outputs += ["--words=abc"]
+    given = ("--text=x7 abc x9", "--decode_hparams=beam_size=2,extra_length=1", *outputs)
+    done = toy.ran("inspect", "attention", "--problem=translate_ende_wmt8k", *places, *given)
     model = checkpoints.load_model(str(checkpoint), target_space_id=0)
-    encoders = registry.problem("translate_ende_wmt8k").get_feature_encoders(data_dir)
+    encoders = registry.problem("translate_ende_wmt8k").get_feature_encoders(tmp_path)
     source = [*encoders["inputs"].encode("x7 abc x9"), 1]
     [[ids]] = beam_search(model, [source], beam_size=2, extra_length=1)[0].numpy()
     text = encoders["targets"].decode(until_eos(ids))
@@ -98,16 +87,12 @@ def test_attention_of_a_checkpoint_of_t2t(tmp_path):
     assert str(stored["title"]) == "translate_ende_wmt8k, model.ckpt-1"
     assert stored["source_tokens"].tolist() == ["x7", "a", "b", "c", "·", "x9", "</s>"]
     assert stored["source_words"].tolist() == [0, 1, 1, 1, 1, 2, 3]
-    batch = {"inputs": np.array([source]), "targets": ids[None, ids != 0]}
-    _, weights = model(batch, return_attention_weights=True)
-    for kind in KINDS:
-        wanted = np.concatenate([np.asarray(layer) for layer in weights[kind]])
-        np.testing.assert_allclose(stored[kind], wanted, atol=1e-6)
+    for kind, weights in attention_weights(model, source, ids[ids != 0]).items():
+        np.testing.assert_allclose(stored[kind], weights, atol=1e-6)
     assert done.stdout.splitlines()[:2] == ["source: x7 abc x9", f"target: {text}"]
     title = "<title>Attention: translate_ende_wmt8k, model.ckpt-1</title>"
     assert title in (tmp_path / "a.html").read_text()
-    if draws:
-        assert "encoder self-attention, layer 0" in (tmp_path / "a.svg").read_text()
+    assert not DRAWS or "encoder self-attention, layer 0" in (tmp_path / "a.svg").read_text()
 
 
 def test_figures_without_matplotlib_say_what_to_install(monkeypatch):

@@ -25,11 +25,9 @@ def define_flags() -> None:
 
 
 def main() -> None:
-    chosen_by = [
-        f"--{name}"
-        for name in ("num_last_checkpoints", "min_steps", "max_steps", "minutes")
-        if FLAGS[name].value
-    ]
+    newest = {"num_last_checkpoints": FLAGS.num_last_checkpoints}
+    limits = {name: FLAGS[name].value for name in ("min_steps", "max_steps", "minutes")}
+    chosen_by = [f"--{name}" for name, value in (newest | limits).items() if value]
     if bool(FLAGS.checkpoints) == bool(chosen_by):
         also = f", not both --checkpoints and {chosen_by[0]}" if chosen_by else ""
         raise UserError(
@@ -50,13 +48,7 @@ def main() -> None:
         ]
         paths = [checkpoints.resolve(os.path.expanduser(path)) for path in paths]
     else:
-        paths = checkpoints.last_checkpoints(
-            prefix,
-            FLAGS.num_last_checkpoints,
-            min_steps=FLAGS.min_steps,
-            max_steps=FLAGS.max_steps,
-            minutes=FLAGS.minutes,
-        )
+        paths = checkpoints.last_checkpoints(prefix, FLAGS.num_last_checkpoints, **limits)
     step = checkpoints.average(paths, output)
     print(f"the mean of {', '.join(paths)} is in {output}, at step {step}")
 

@@ -45,9 +45,7 @@ def define_flags() -> None:
     files("reference", None, "File with one reference per line, plain or .gz.")
     choice("bleu_variant", "both", ["both", "cased", "uncased"], "Which of T2T's scores to print.")
     choice("language", "de", LANGUAGES, "Language for tokenization in the paper's BLEU.")
-    metrics = (
-        "sacreBLEU's bleu, chrf, chrf++, ter; or by itself rouge (summaries) or parsing_f1 (trees)."
-    )
+    metrics = "sacreBLEU's bleu, chrf, chrf++, ter; or by itself rouge or parsing_f1 (trees)."
     strings("metrics", metrics, default=["bleu"])
     switch("per_sentence", "With --metrics=parsing_f1: also print the scores of each sentence.")
     switch("json", "With --metrics=parsing_f1: print JSON.")

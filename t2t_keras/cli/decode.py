@@ -96,7 +96,6 @@ def _require_input(name: str) -> None:
 
 
 def translate_file(settings) -> None:
-    """Translates the lines of --decode_from_file."""
     job = Job("decode_from_file", settings)
     loaded = job.loaded
     translator = loaded.translator(settings, job.progress.warn)
@@ -138,7 +137,6 @@ def align_file(settings) -> None:
 
 
 def score_file(settings) -> None:
-    """Scores the pairs in --score_file."""
     from t2t_keras.decoding import PairScorer
 
     def as_text(score) -> str:

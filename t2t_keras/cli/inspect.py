@@ -19,7 +19,6 @@ from t2t_keras.errors import UserError, nearest
 from t2t_keras.files import write_text
 from t2t_keras.ids import without_padding
 
-_PAGE = "attention.html"
 _KINDS = {"html": "page", "npz": "weights", "plot": "figure"}
 _FIGURE_FLAGS = ("attention", "layer", "heads", "words", "subwords")
 
@@ -141,7 +140,7 @@ def inspect_attention() -> None:
     paths = {name: options.file_to_write(name) for name in ("html", "npz")}
     paths["plot"] = _figure_to_write()
     if not any(paths.values()):
-        paths["html"] = _PAGE
+        paths["html"] = "attention.html"
 
     from t2t_keras import inspection
     from t2t_keras.decoding import DecodeSettings

@@ -99,8 +99,7 @@ def define_generation() -> None:
     splits = "translate_files: the splits of --tfds for train, dev and test."
     strings("tfds_splits", splits, ["train", "validation", "test"])
     positive("vocab_size", 2**15, "translate_files: approximate number of subwords.")
-    pieces = "translate_files: unigram, bpe or a model file, instead of T2T's subwords."
-    string("sentencepiece", pieces)
+    string("sentencepiece", "translate_files: unigram, bpe or a model file, not T2T's subwords.")
     switch("list", "List problems, hparams sets and models, and exit.")
 
 
@@ -117,14 +116,10 @@ def trained_model(path: str | None = None):
     import_tensorflow()
     from t2t_keras.trained_model import TrainedModel
 
-    given = directory("checkpoint_path")
-    paths = [path or given or required("output_dir")]
-    if (
-        given
-        and paths == [given]
-        and not (os.path.exists(given) or os.path.exists(f"{given}.index"))
-    ):
-        paths = [os.path.expanduser(name.strip()) for name in given.split(",")]  # an ensemble
+    path = path or directory("checkpoint_path") or required("output_dir")
+    paths = [path]
+    if FLAGS.checkpoint_path and not os.path.exists(path) and not os.path.exists(f"{path}.index"):
+        paths = [os.path.expanduser(name.strip()) for name in path.split(",")]  # an ensemble
     return TrainedModel(
         paths,
         problem=FLAGS.problem,

@@ -18,8 +18,7 @@ from t2t_keras.errors import UserError
 
 def define_flags() -> None:
     options.define("problem", "data_dir", "t2t_usr_dir")
-    server = "TensorFlow Serving: HOST:PORT of its gRPC API, or http://HOST:PORT of its REST API."
-    string("server", server)
+    string("server", "TensorFlow Serving: HOST:PORT of gRPC, or http://HOST:PORT of its REST API.")
     string("servable_name", "Name of the served model.")
     string("saved_model", "Directory of a SavedModel to use instead of a server.")
     string("signature_name", "Signature of the model to call.", default="serving_default")
@@ -45,9 +44,8 @@ def main() -> None:
         options.import_tensorflow()
     if path:
         options.warn_unused("a SavedModel is called in this process", "timeout_secs")
-    model = (
-        SavedModel(path) if path else connect(FLAGS.server, FLAGS.servable_name, FLAGS.timeout_secs)
-    )
+    server = FLAGS.server, FLAGS.servable_name, FLAGS.timeout_secs
+    model = SavedModel(path) if path else connect(*server)
     client = TextClient(model, FLAGS.signature_name, encoders)
     if not client.takes_examples:
         reason = f"signature {FLAGS.signature_name!r} takes text"

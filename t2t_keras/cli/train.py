@@ -40,25 +40,23 @@ def define_flags() -> None:
     positive("eval_early_stopping_steps", None, "Stop after this many steps without improvement.")
     choice("eval_early_stopping_metric", "loss", metrics, "Dev metric that must improve.")
     number("eval_early_stopping_metric_delta", 0.1, "Smallest improvement that counts.")
-    lower = "True if lower is better; default: true for loss, false for other metrics."
-    switch("eval_early_stopping_metric_minimize", lower, default=None)
+    switch("eval_early_stopping_metric_minimize", "Lower is better; default: for loss only.", None)
 
     string("warm_start_from", "Checkpoint that initialises the weights of a new run.")
     string("warm_start_vocab", "Directory of its vocabulary; default: where it was in training.")
     string("freeze", "Regular expression for names of weights not to train.", default="")
     options.seed(0, "Seed for weights, data order and dropout.")
 
-    devices = (
-        "Devices; none: one; mirrored: all of this host; multi_worker: of all hosts in TF_CONFIG."
+    devices = "none: one; mirrored: all of this host; multi_worker: of all hosts in TF_CONFIG."
+    choice(
+        "distribute", "auto", ["auto", "none", "mirrored", "multi_worker"], f"Devices; {devices}"
     )
-    choice("distribute", "auto", ["auto", "none", "mirrored", "multi_worker"], devices)
     precision = "Type of activations; default: the hparam activation_dtype."
     choice("precision", None, ["float32", "bfloat16", "float16"], precision)
     choice("xla", "auto", ["auto", "on", "off"], "Compile with XLA; auto: if there is a GPU.")
     switch("compile_ahead", "Compile for all batch shapes before the first step.")
     switch("remat", "Gradient checkpointing: recompute activations to save memory.")
-    average = "Decay of a moving average of the weights, used in evaluation; 0: none."
-    number("ema", 0.0, average, upper_bound=1)
+    number("ema", 0.0, "Decay of averaged weights, for evaluation; 0: none.", upper_bound=1)
 
 
 def main() -> None:

@@ -37,20 +37,16 @@ class AttentionData:
     """Attention weights of L layers of H heads for a source of S tokens and a target of T.
 
     A decoder position is labelled with the token that it predicts; its input is the previous token
-    (none for the first). Each row of weights sums to 1.
+    (none for the first). The weights are float32, [query, key]. Each row of them sums to 1.
     """
 
     title: str
     source: Tokens
     target: Tokens
-    encoder: np.ndarray
-    """[L, H, S, S] float32, [query, key]."""
-    decoder: np.ndarray
-    """[L, H, T, T] float32, 0 for keys after their query."""
-    encdec: np.ndarray
-    """[L, H, T, S] float32."""
-    tree: str | None = None
-    """For a parsing problem: the parse tree in brackets, on one line."""
+    encoder: np.ndarray  # [L, H, S, S]
+    decoder: np.ndarray  # [L, H, T, T], 0 for keys after their query
+    encdec: np.ndarray  # [L, H, T, S]
+    tree: str | None = None  # for a parsing problem: the parse tree in brackets, on one line
 
     def weights(self, kind: str) -> np.ndarray:
         """Returns the weights of one of `KINDS`."""

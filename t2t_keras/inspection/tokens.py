@@ -19,14 +19,10 @@ NOTHING = "\u00b7"  # a subtoken that only ends a word
 class Tokens(NamedTuple):
     """The tokens of a text, including end of sentence."""
 
-    text: str
-    """The whole text, without the end of sentence."""
-    tokens: list[str]
-    """Text of each token."""
-    words: list[int]
-    """Word number of each token, from 0."""
-    word_texts: list[str]
-    """Text of each word."""
+    text: str  # the whole text, without the end of sentence
+    tokens: list[str]  # text of each token
+    words: list[int]  # word number of each token, from 0
+    word_texts: list[str]  # text of each word
 
     def by_words(self) -> Tokens:
         """Returns the same with one token per word."""
