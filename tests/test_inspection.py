@@ -10,16 +10,10 @@ from t2t_keras import registry
 from t2t_keras.decoding import DecodeSettings, Ensemble, beam_search, greedy
 from t2t_keras.errors import UserError
 from t2t_keras.ids import until_eos
-from t2t_keras.inspection.attention import (
-    KINDS,
-    MOST_TOKENS,
-    AttentionData,
-    attention_data,
-    attention_weights,
-)
+from t2t_keras.inspection import AttentionData, Tokens, attention_data, attention_page, batch_page
+from t2t_keras.inspection.attention import KINDS, MOST_TOKENS, attention_weights
 from t2t_keras.inspection.attention_figure import attention_figure, require_figure, save_figure
-from t2t_keras.inspection.attention_page import attention_page, batch_page
-from t2t_keras.inspection.tokens import Tokens, shown_tokens
+from t2t_keras.inspection.tokens import shown_tokens
 from t2t_keras.parsing.grammar import TagEncoder
 from t2t_keras.text import ByteTextEncoder, SubwordTextEncoder, TokenTextEncoder
 

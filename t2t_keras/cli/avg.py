@@ -26,7 +26,7 @@ def define_flags() -> None:
 
 def main() -> None:
     newest = {"num_last_checkpoints": FLAGS.num_last_checkpoints}
-    limits = {name: FLAGS[name].value for name in ("min_steps", "max_steps", "minutes")}
+    limits = {name: getattr(FLAGS, name) for name in ("min_steps", "max_steps", "minutes")}
     chosen_by = [f"--{name}" for name, value in (newest | limits).items() if value]
     if bool(FLAGS.checkpoints) == bool(chosen_by):
         also = f", not both --checkpoints and {chosen_by[0]}" if chosen_by else ""
