@@ -75,9 +75,9 @@ def publish_together(directory: Path, names: Mapping[str, str]) -> None:
 
 def finish_publishing(directory: str | os.PathLike) -> None:
     """Finishes an interrupted `publish_together`; call it before reading the directory's files."""
-    if not is_publishing(directory):
-        return
     record = Path(directory, _TOGETHER)
+    if not record.exists():
+        return
     names = read_json(record, {str: str})
     for name in (*names, *filter(None, names.values())):
         if not name or "/" in name or "\0" in name:

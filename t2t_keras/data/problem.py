@@ -159,7 +159,7 @@ class Problem:
         Raises:
             UserError: a vocabulary has more tokens than `table_sizes` allows.
         """
-        sizes = self._oriented(self.table_sizes)
+        sizes = self.orient(dict(zip(("inputs", "targets"), self.table_sizes, strict=True)))
         for side, encoder in self.get_feature_encoders(data_dir).items():
             sizes[side] = sizes[side] or encoder.vocab_size
             if encoder.vocab_size > sizes[side]:
@@ -205,12 +205,12 @@ class Problem:
     @property
     def input_space_id(self) -> int:
         """The `SpaceID` of the model's inputs."""
-        return self._oriented(self.space_ids)["inputs"]
+        return self.orient(dict(zip(("inputs", "targets"), self.space_ids, strict=True)))["inputs"]
 
     @property
     def target_space_id(self) -> int:
         """The `SpaceID` of the model's targets: the row of the target-space embedding to use."""
-        return self._oriented(self.space_ids)["targets"]
+        return self.orient(dict(zip(("inputs", "targets"), self.space_ids, strict=True)))["targets"]
 
     def orient(self, features: Mapping) -> dict:
         """Applies the swap of `_rev` and the copy of `_copy` to "inputs" and "targets"."""
@@ -222,9 +222,6 @@ class Problem:
         if self.was_copy:
             targets = inputs
         return {"inputs": inputs, "targets": targets}
-
-    def _oriented(self, inputs_and_targets: tuple) -> dict:
-        return self.orient(dict(zip(("inputs", "targets"), inputs_and_targets, strict=True)))
 
 
 def missing_field(problem: Problem, split: str, field: str, fields: Sequence[str]) -> UserError:

@@ -566,7 +566,13 @@ class Batches(SplitBatches):
         self._target_tokens = int(np.sum(sides["targets"], where=kept, dtype=np.int64))
         static = self.options.pad_to_boundary or problem.packed_length
         self._lengths = None if static else [*sides.values()]
-        self._stored = StoredExamples(index, _vocab_sizes(problem, data_dir))
+        # The exclusive upper limit of the ids of each stored side; 2**31 without a vocabulary.
+        most = dict.fromkeys(problem.sides, 2**31)
+        with contextlib.suppress(UserError):  # code that needs the vocabulary reports its absence
+            sizes = problem.vocab_sizes(data_dir)
+            for side, stored in problem.orient({side: side for side in problem.sides}).items():
+                most[stored] = min(most[stored], sizes[side])
+        self._stored = StoredExamples(index, most)
         if problem.packed_length:
             self._require_packed()
 
@@ -681,16 +687,6 @@ class Batches(SplitBatches):
                 f"The shard {self._stored.place(0)[0]} has no {missing[0]}, but {self._problem.name} is "
                 "packed: delete the shards of its splits and run t2t-keras-datagen again."
             )
-
-
-def _vocab_sizes(problem: Problem, data_dir: str | os.PathLike) -> dict[str, int]:
-    """Returns the exclusive upper limit of the ids of each stored side; 2**31 without a vocabulary."""
-    limits = dict.fromkeys(problem.sides, 2**31)
-    with contextlib.suppress(UserError):  # code that needs the vocabulary reports that it is absent
-        sizes = problem.vocab_sizes(data_dir)
-        for side, stored in problem.orient({side: side for side in problem.sides}).items():
-            limits[stored] = min(limits[stored], sizes[side])
-    return limits
 
 
 @contextlib.contextmanager

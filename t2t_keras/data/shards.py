@@ -88,8 +88,8 @@ def read_index(
     """
     paths = find_shards(data_dir, name, split)
     path = index_path(data_dir, name, split)
-    stored = _load(path, sides)
-    if stored is None or not _matches(paths, *stored[:2]):
+    stored = _load(path, paths, sides)
+    if stored is None:
         tables, progress = [], CountProgress(f"{name}-{split}", "shards", len(paths))
         for number, shard in enumerate(paths):
             progress.update(number)
@@ -135,8 +135,8 @@ def _joined(tables: Sequence[Table]) -> _Stored:
     return counts, columns.pop("sizes"), columns
 
 
-def _load(path: Path, sides: Sequence[str]) -> _Stored | None:
-    """Returns the stored index; None if the file is absent, damaged or not an index."""
+def _load(path: Path, paths: Sequence[Path], sides: Sequence[str]) -> _Stored | None:
+    """Returns the stored index; None if it is absent, damaged or not of shards of these sizes."""
     try:
         with path.open("rb") as file, np.load(file, allow_pickle=False) as columns:
             stored = [columns[field] for field in ("counts", "sizes", *sides)]
@@ -148,14 +148,10 @@ def _load(path: Path, sides: Sequence[str]) -> _Stored | None:
     if (counts < 0).any() or any(len(column) != counts.sum() for column in stored[1:]):
         return None
     sizes, *lengths = (column.astype(np.uint32) for column in stored[1:])
-    return counts, sizes, dict(zip(sides, lengths, strict=True))
-
-
-def _matches(paths: Sequence[Path], counts: np.ndarray, sizes: np.ndarray) -> bool:
-    """Returns True if the size of each shard file is that of its examples."""
     ends = np.concatenate([[0], np.cumsum(sizes + np.int64(_FRAME_BYTES))])[np.cumsum(counts)]
-    expected = np.diff(ends, prepend=0)
-    return expected.tolist() == [path.stat().st_size for path in paths]
+    if np.diff(ends, prepend=0).tolist() != [shard.stat().st_size for shard in paths]:
+        return None
+    return counts, sizes, dict(zip(sides, lengths, strict=True))
 
 
 def _measure(path: Path, sides: Sequence[str]) -> Table:

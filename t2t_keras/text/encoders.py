@@ -278,7 +278,8 @@ class SubwordTextEncoder(TensorEncoder):
 
     def decode(self, ids: Iterable[int]) -> str:
         """Returns the text of subtoken ids; ids out of range are ignored."""
-        spelled = "".join(map(self.subtoken, ids))
+        entries, size = self._entries, len(self._entries)
+        spelled = "".join(entries[i] for i in ids if 0 <= i < size)
         tokens = (unescape(token) for token in spelled.split("_"))
         return tokenizer.decode([token for token in tokens if token])
 

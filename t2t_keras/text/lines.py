@@ -53,7 +53,7 @@ def iterate_raw_lines(path: str | os.PathLike[str]) -> Iterator[bytes]:
             for number, line in enumerate(iter(partial(file.readline, LINE_BYTES + 1), b"")):
                 if len(line) > LINE_BYTES:
                     raise line_too_long(name, number + 1)
-                line = without_end(line)
+                line = line.removesuffix(b"\n").removesuffix(b"\r")
                 yield line if number else line.removeprefix(codecs.BOM_UTF8)
     except (gzip.BadGzipFile, EOFError, zlib.error) as error:
         raise UserError(f"{name} is not a whole gzip file: {error}.") from error
@@ -120,7 +120,7 @@ def read_vocabulary(path: str | os.PathLike[str], of_subwords: bool) -> list[str
     Raises:
         UserError: the file cannot be read, an entry is duplicated, or the first are not `<pad>`, `<EOS>`.
     """
-    entries = [line.rstrip() if of_subwords else line.strip() for line in read_lines(path)]
+    entries = [line.rstrip() if of_subwords else line.strip() for line in iterate_lines(path)]
     if of_subwords:
         entries = [e[1:-1] if e[:1] in ("'", '"') and e.endswith(e[0]) else e for e in entries]
     name = os.fspath(path)
