@@ -63,7 +63,7 @@ def cache_of(model, name: str) -> dict:
     The attribute `name` of the model or `Ensemble` holds it.
     """
     read = [
-        _values(each.variables) if in_8_bits(each) else list(each.variables)
+        _values(each.variables) if isinstance(each.dtype_policy, EightBits) else [*each.variables]
         for each in model.members
     ]
     attributes = vars(model)  # not `setattr`: Keras would track them

@@ -57,7 +57,7 @@ def derive_hparams(name: str, base: Callable[[], HParams], **changes: Any) -> Ca
 
 def list_hparams() -> list[str]:
     """Returns the names of all hparams sets, sorted."""
-    _import_built_in("hparams")
+    importlib.import_module("t2t_keras.hparams")
     return sorted(_sets)
 
 
@@ -69,7 +69,7 @@ def hparams(spec: str, overrides: str = "") -> HParams:
             "transformer_big" or "transformer_big,batch_size=1024"; anything else is a `UserError`.
         overrides: further overrides in T2T's grammar; see `HParams.override`.
     """
-    _import_built_in("hparams")
+    importlib.import_module("t2t_keras.hparams")
     items = split_items(spec)
     names = [item for item in items if "=" not in item]
     if len(names) != 1:
@@ -133,7 +133,7 @@ def register_problem_alias(alias: str, name: str) -> None:
 
 def list_problems() -> list[str]:
     """Returns the names of all problems, sorted, without aliases and suffixes."""
-    _import_built_in("problems")
+    importlib.import_module("t2t_keras.problems")  # when first needed: it is slow
     return sorted(_problems)
 
 
@@ -142,7 +142,7 @@ def problem(name: str) -> Any:
 
     Raises a `UserError` if the name is unknown, or a problem of T2T that is not supported.
     """
-    _import_built_in("problems")
+    importlib.import_module("t2t_keras.problems")  # when first needed: it is slow
     base, was_reversed, was_copy = _without_suffixes(name)
     if base in _aliases:
         base, reverses, copies = _without_suffixes(_aliases[base])
@@ -273,7 +273,7 @@ def import_user_directory(path: str) -> None:
         if not right:
             raise UserError(f"user directory {path!r} {wrong}")
     for package in ("hparams", "problems"):  # first, so that a name clash is the user's error
-        _import_built_in(package)
+        importlib.import_module(f"t2t_keras.{package}")
     _user_directories.append(directory)
     sys.path.insert(0, parent)
     # Importing tensor2tensor fails even if it is installed: its registry is not ours.
@@ -345,8 +345,3 @@ def _check_free(table: dict[str, Any], kind: str, name: str) -> None:
         raise UserError(f"{kind} {name!r} is registered already: choose another name")
     if table is _problems and _without_suffixes(name)[0] != name:
         raise UserError(f"the name of problem {name!r} must not end in '_rev' or '_copy'")
-
-
-def _import_built_in(package: str) -> None:
-    """Registers the built-in names on the first lookup: problems are slow to import."""
-    importlib.import_module(f"t2t_keras.{package}")

@@ -164,7 +164,8 @@ class TrainedModel:
             hparams = registry.hparams(flags["hparams_set"], flags.get("hparams", ""))
         models = []
         for prefix, run in zip(self.prefixes, self.runs, strict=True):
-            space = run.get("target_space_id", self.problem.target_space_id)
+            known = "target_space_id" in run
+            space = run["target_space_id"] if known else self.problem.target_space_id
             models.append(checkpoints.load_model(prefix, hparams, space, model))
             registry.require_fit(self.problem, models[-1])
             if spare := require_vocabulary(models[-1], sizes, run, self.data_dir):

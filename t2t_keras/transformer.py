@@ -438,7 +438,7 @@ class Transformer(TokenFit):
 
     def empty_caches(self, batch):
         """Returns the caches for the first `decode_step` of B sentences."""
-        return self.decoder.empty_caches(batch)
+        return [layer.self_attention.empty_cache(batch) for layer in self.decoder.layers]
 
     def step_kernels(self):
         """Returns the matrices that every `decode_step` multiplies with, cast and joined once."""
@@ -447,7 +447,7 @@ class Transformer(TokenFit):
         return {
             # A subclass that changes the logits expects V of them.
             "softmax": self.softmax.matrix(layers.BLOCK if plain else 1),
-            "self_attention": self.decoder.joint_kernels(),
+            "self_attention": [each.self_attention.joint_kernel() for each in self.decoder.layers],
         }
 
     def decode_step(

@@ -174,10 +174,11 @@ def test_steps_give_what_the_whole_sentence_gives(decoder_class, settings, near)
     own = AttentionMask(causal=True, bias=proximity_bias(5) if near else None)
     whole = decoder(X, MEMORY, attention_mask=own, memory_mask=MEMORY_MASK)
     source = {"memory": decoder.memory_caches(MEMORY), "memory_bias": mask_bias(MEMORY_MASK)}
-    kept = decoder.empty_caches(2)
+    kept = [layer.self_attention.empty_cache(2) for layer in decoder.layers]
     for i in range(5):
         bias = proximity_bias(i + 1)[:, :, -1:] if near else None
-        cache = DecoderCache(kept, bias=bias, joint_kernels=decoder.joint_kernels(), **source)
+        joint = [layer.self_attention.joint_kernel() for layer in decoder.layers]
+        cache = DecoderCache(kept, bias=bias, joint_kernels=joint, **source)
         step = decoder(X[:, i : i + 1], MEMORY, cache=cache)
         kept = cache.kept
         np.testing.assert_allclose(step[:, 0], whole[:, i], atol=1e-5)
@@ -193,7 +194,7 @@ def test_hypotheses_see_those_positions_that_the_bias_shows(settings):
     own = np.eye(3, dtype=bool)[None]  # each sees itself alone
     distances = np.zeros((3, 3), int), np.tile([-1] * 3 + [0] * 3, (3, 1))
     source = {"memory": decoder.memory_caches(MEMORY), "memory_bias": mask_bias(MEMORY_MASK)}
-    empty = decoder.empty_caches(2)
+    empty = [layer.self_attention.empty_cache(2) for layer in decoder.layers]
     cache = DecoderCache(empty, bias=mask_bias(own), distance=distances[0], **source)
     decoder(first, MEMORY, cache=cache)
     seen = np.concatenate([own[:, origin], own], 2)  # [1, 3, 6]

@@ -15,7 +15,6 @@ def empty(monkeypatch):
     """A registry with two sets and two problems of its own."""
     for table in ("_sets", "_problems", "_aliases"):
         monkeypatch.setattr(registry, table, {})
-    monkeypatch.setattr(registry, "_import_built_in", lambda package: None)
 
     @registry.register_hparams
     def small():

@@ -29,9 +29,6 @@ from t2t_keras.ids import EOS_ID, PAD_ID
 from t2t_keras.layers.sublayers import BLOCK
 from t2t_keras.shape import grown, shape_of, take
 
-PRUNED_EVERY = 8
-"""Number of steps after which keys that no hypothesis sees are removed from the caches."""
-
 NO_SCORE = -1e7
 """The score of a hypothesis that does not exist, as in T2T."""
 
@@ -46,10 +43,6 @@ class SearchResult(NamedTuple):
     lengths: Any  # [B, K'] int32, numbers of tokens, the end of sentence included
     scores: Any  # [B, K'] float32: log p, divided by the length penalty if beam search finished it
     token_scores: Any  # [B, K', L] float32, log p of each token, 0 after the end of sentence
-
-    def up_to(self, i) -> SearchResult:
-        """Returns the result with L = i."""
-        return self._replace(ids=self.ids[:, :, :i], token_scores=self.token_scores[:, :, :i])
 
 
 class Tokens(NamedTuple):
@@ -236,26 +229,22 @@ class BeamSearch:
         beaten = beams.finished[:, last] & (beams.finished_scores[:, last] > best_alive)
         return beaten | ~beams.alive[:, 0]
 
-    def prune(self, beams: Beams, caches, i):
-        """Removes the cached keys that no alive hypothesis of a sentence sees, every `PRUNED_EVERY` steps.
+    def prune(self, beams: Beams, caches):
+        """Removes the cached keys that no alive hypothesis of a sentence sees.
 
         Hypotheses soon share most of their past, so few keys remain. All sentences keep as many as the
         one that needs most: [b, H, S, C] -> [b, H, S', C].
         """
         import tensorflow as tf  # only its loop has caches that grow
 
-        def pruned():
-            seen = ops.any(beams.visible, axis=1)  # [b, K, S] -> [b, S]
-            number = ops.max(ops.sum(ops.cast(seen, "int32"), axis=1))
-            # Seen keys first, in the order of their positions: [b, S']
-            kept = ops.argsort(ops.cast(~seen, "int32"))[:, :number]
-            visible, kept_caches = tf.nest.map_structure(
-                lambda tensor: tf.gather(tensor, kept, axis=2, batch_dims=1),
-                (beams.visible, caches),
-            )
-            return beams._replace(visible=visible), kept_caches
-
-        return ops.cond(i % PRUNED_EVERY == 0, pruned, lambda: (beams, caches))
+        seen = ops.any(beams.visible, axis=1)  # [b, K, S] -> [b, S]
+        number = ops.max(ops.sum(ops.cast(seen, "int32"), axis=1))
+        # Seen keys first, in the order of their positions: [b, S']
+        kept = ops.argsort(ops.cast(~seen, "int32"))[:, :number]
+        visible, caches = tf.nest.map_structure(
+            lambda tensor: tf.gather(tensor, kept, axis=2, batch_dims=1), (beams.visible, caches)
+        )
+        return beams._replace(visible=visible), caches
 
     def results(self, beams: Beams, i) -> SearchResult:
         """Returns the best K' hypotheses: as in T2T, the alive ones with plain log p if none has finished."""
@@ -400,7 +389,7 @@ class OnePath(NamedTuple):
         """Returns [b] bool: True after the end of sentence."""
         return path.ended[:, 0]
 
-    def prune(self, path: Path, caches, i):
+    def prune(self, path: Path, caches):
         """Returns both unchanged: the path sees all its keys."""
         return path, caches
 

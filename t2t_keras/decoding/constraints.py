@@ -102,9 +102,9 @@ class PhraseSearch(NamedTuple):
         beams, ids, visible = self.search.see_own_keys(state.beams, i)
         return state._replace(beams=beams), ids, visible
 
-    def prune(self, state: PhraseBeams, caches, i):
+    def prune(self, state: PhraseBeams, caches):
         """See `BeamSearch.prune`."""
-        beams, caches = self.search.prune(state.beams, caches, i)
+        beams, caches = self.search.prune(state.beams, caches)
         return state._replace(beams=beams), caches
 
     def is_done(self, state: PhraseBeams, limits):

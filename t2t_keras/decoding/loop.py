@@ -22,6 +22,9 @@ from t2t_keras.shape import written
 if TYPE_CHECKING:
     from t2t_keras.decoding.searches import SearchRequest
 
+PRUNED_EVERY = 8
+"""Number of steps after which keys that no hypothesis sees are removed from the caches."""
+
 SHARE_TO_LEAVE = 8
 """Finished sentences leave the batch when they are at least 1 in this many of its sentences."""
 
@@ -133,7 +136,10 @@ class DecodeLoop:
             (start,),
             shape_invariants=(SearchState(tf.TensorShape([]), shapes, open_shapes(start.found)),),
         )
-        return state.found.up_to(state.i)
+        ids, token_scores = (
+            x[:, :, : state.i] for x in (state.found.ids, state.found.token_scores)
+        )
+        return state.found._replace(ids=ids, token_scores=token_scores)
 
     def step(self, state: SearchState, kernels) -> SearchState:
         """Chooses token number i of every hypothesis."""
@@ -150,7 +156,11 @@ class DecodeLoop:
         hypotheses = self.strategy.advance(hypotheses, logits, i, live.rows, forced, allowed)
         i = i + 1
         if not self.model.keys_need_positions:
-            hypotheses, caches = self.strategy.prune(hypotheses, caches, i)
+            hypotheses, caches = tf.cond(
+                i % PRUNED_EVERY == 0,
+                lambda: self.strategy.prune(hypotheses, caches),
+                lambda: (hypotheses, caches),
+            )
         return state._replace(i=i, live=live._replace(hypotheses=hypotheses, caches=caches))
 
     def leave(self, state: SearchState) -> SearchState:

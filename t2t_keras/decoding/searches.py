@@ -82,7 +82,8 @@ def search(
         raise UserError(f"top_beams must be from 1 to beam_size={beam_size}, got {top_beams}.")
     if beam_size and not ops.is_tensor(alpha) and not math.isfinite(alpha):
         raise UserError(f"alpha must be a number, got {alpha}.")
-    processors = (*named_processors(options.logits_processors), *logits_processors)
+    named = options.logits_processors
+    processors = (*(named_processors(named) if named else ()), *logits_processors)
     is_random = options.sampling_method == "random"
     if options.xla or not ON_TENSORFLOW:
         only = {"sampling": is_random, "logits_processors": processors, "a constraint": constraint}

@@ -65,7 +65,9 @@ class StaticSearch:
         )
         chosen = ops.minimum(ops.convert_to_tensor(limits, "int32")[:, None], state.i)  # [B, 1]
         found = self.strategy.results(state.hypotheses, chosen)
-        return keras.tree.map_structure(lambda x: x[:batch], found.up_to(state.i))
+        ids, token_scores = (x[:, :, : state.i] for x in (found.ids, found.token_scores))
+        found = found._replace(ids=ids, token_scores=token_scores)
+        return keras.tree.map_structure(lambda x: x[:batch], found)
 
     def begin(self, inputs, limits):
         """Returns the encoded source and the state before the first token."""

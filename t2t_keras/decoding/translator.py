@@ -96,16 +96,16 @@ class Translator:
     ):
         self.model = model
         self.encoders = encoders
-        self.settings = settings or DecodeSettings()
-        self.settings.require_memory(model)
-        named_processors(self.settings.logits_processors)  # checks their names
+        self.settings = s = settings or DecodeSettings()
+        s.require_memory(model)
+        if s.logits_processors:
+            named_processors(s.logits_processors)  # checks their names
         self.logits_processors = logits_processors
-        self.constraint = constraint if self.settings.constrains else None
-        if self.settings.xla:
+        self.constraint = constraint if constraint and s.constrains else None
+        if s.xla:
             require_compilable({"a constraint": self.constraint})
         self.report = report or warn
         self.format_output = format_output
-        s = self.settings
         self.hypotheses = s.beam_size if s.return_beams else 1
         if s.t2t_batches:
             limits = BatchLimits(s.batch_size or SENTENCES, fixed=True, order=_by_words)
@@ -136,7 +136,8 @@ class Translator:
         """
         given = (lines, prefixes or [""] * len(lines), phrases or [()] * len(lines))
         rows = enumerate(zip(*given, strict=True), start=1)
-        return list(self.translate_lines(Line(number, *row) for number, row in rows))
+        sentences = (self._sentence(Line(number, *row)) for number, row in rows)
+        return list(self.batcher.results(sentences))
 
     def translate_lines(
         self,

@@ -337,7 +337,7 @@ class DecoderCache:
         bias: self-attention bias, broadcastable to [B, H, K, S + K].
         distance: [K, S + K] int, the position of each key minus that of each query; by default the
             last query is at the last key.
-        joint_kernels: from `TransformerDecoder.joint_kernels`.
+        joint_kernels: `MultiHeadAttention.joint_kernel` of every layer's self-attention.
         append: puts new keys after those kept; see `KeyValueCache`.
         prefix: {"k", "v"} of [B, H, P, C] per layer, shared by all hypotheses, before `kept`; bias and
             distance then have P more keys.
@@ -535,16 +535,8 @@ class TransformerDecoder(Stack):
         )
         if plain:
             return [attention.keys_and_values(memory) for attention in attentions]
-        cache = DecoderCache(
-            self.empty_caches(shape_of(memory)[0]), memory=[None] * len(attentions)
-        )
+        batch = shape_of(memory)[0]
+        kept = [layer.self_attention.empty_cache(batch) for layer in self.layers]
+        cache = DecoderCache(kept, memory=[None] * len(attentions))
         self(memory[:, :0], memory, cache=cache)
         return cache.memory
-
-    def empty_caches(self, batch) -> list[dict]:
-        """Returns the self-attention caches of B sentences before the first step: [B, H, 0, C]."""
-        return [layer.self_attention.empty_cache(batch) for layer in self.layers]
-
-    def joint_kernels(self) -> list:
-        """Returns the `MultiHeadAttention.joint_kernel` of every layer's self-attention."""
-        return [layer.self_attention.joint_kernel() for layer in self.layers]

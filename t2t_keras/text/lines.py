@@ -49,7 +49,8 @@ def iterate_raw_lines(path: str | os.PathLike[str]) -> Iterator[bytes]:
     """Yields the lines that `iterate_lines` yields, as bytes."""
     name = os.fspath(path)
     try:
-        with open(name, "rb") as stored, decompressed(stored, name) as file:
+        zipped = name.endswith(".gz")
+        with open(name, "rb") as stored, decompressed(stored, name) if zipped else stored as file:
             for number, line in enumerate(iter(partial(file.readline, LINE_BYTES + 1), b"")):
                 if len(line) > LINE_BYTES:
                     raise line_too_long(name, number + 1)

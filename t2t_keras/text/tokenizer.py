@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 import itertools
 import re
 import sys
@@ -28,13 +27,8 @@ def _tokens(last: int) -> re.Pattern[str]:
 # `re` is several times as fast with a character class within the Basic Multilingual Plane.
 _BMP_TOKENS = _tokens(last=0xFFFF)
 _TOKENS = _tokens(last=sys.maxunicode)
+_WORD = re.compile(_TOKENS.pattern.partition("+")[0])  # an alphanumeric character
 _BEYOND_BMP = re.compile("[\U00010000-\U0010ffff]")
-
-
-@functools.cache
-def _is_word(character: str) -> bool:
-    code_point = ord(character)
-    return any(first <= code_point <= end for first, end in ALPHANUMERIC_RANGES)
 
 
 def encode(text: str) -> list[str]:
@@ -58,7 +52,7 @@ def decode(tokens: Sequence[str]) -> str:
     """Joins non-empty tokens, with a space between adjacent words."""
     pieces, after_word = [], False
     for token in tokens:
-        is_word = _is_word(token[0])
+        is_word = bool(_WORD.match(token))
         pieces.append(f" {token}" if is_word and after_word else token)
         after_word = is_word
     return "".join(pieces)
