@@ -116,12 +116,29 @@ class DecodeSettings:
             del values["batch_size"], values["batch_tokens"]
         return values
 
-    def require_memory(self, model) -> None:
-        """Refuses batches that need more than the machine's memory; see `require_memory`."""
-        sentences = self.batch_size
-        if self.batch_tokens:
-            sentences = min(sentences or self.batch_tokens, self.batch_tokens // self.beam_size)
-        require_memory(model, self.beam_size, 1 + self.extra_length, max(1, sentences))
+    def require_memory(self, model, longest: int | None = None, sentences: int = 0) -> None:
+        """Raises UserError if searches need more than the machine's memory.
+
+        The estimate is low: logits and caches of up to a hundred positions for one sentence, and the ids
+        of outputs of up to `longest` tokens for all sentences; by default those of a batch of one token.
+        """
+        longest = 1 + self.extra_length if longest is None else longest
+        if not sentences:
+            most = self.batch_tokens and self.batch_tokens // self.beam_size
+            sentences = max(1, min(filter(None, (self.batch_size, most)), default=1))
+        cached = 0  # bytes of keys and values per position
+        for hp in (each.hp for each in model.members):
+            cached += 8 * hp.hidden_size * (hp.num_decoder_layers or hp.num_hidden_layers)
+        ids = 2 * 4 * sentences * longest
+        logits = 3 * 4 * model.target_vocab_size
+        caches = 2 * cached * min(longest, _CACHED)
+        needed, memory = self.beam_size * (ids + logits + caches), _machine_memory()
+        if needed > memory:
+            raise UserError(
+                f"beam_size={self.beam_size} and outputs of {longest:,} tokens need about "
+                f"{needed / 2**30:,.0f} GiB of memory, but the machine has {memory / 2**30:,.0f}: "
+                "lower beam_size, extra_length or batch_size."
+            )
 
     @classmethod
     def parse(cls, text: str) -> DecodeSettings:
@@ -165,27 +182,6 @@ def require_compilable(asked: Mapping[str, Any]) -> None:
     if name := next((name for name, value in asked.items() if value), None):
         instead = "set constrained=never" if name == "a constraint" else name
         raise UserError(f"XLA cannot compile a search with {name}: leave out xla or {instead}.")
-
-
-def require_memory(model, beam_size: int, longest: int, sentences: int) -> None:
-    """Refuses a search for K hypotheses of B sentences that needs more than the machine's memory.
-
-    The estimate is low: logits and caches of up to a hundred positions for one sentence, and the ids
-    of the longest outputs for all sentences.
-    """
-    cached = 0  # bytes of keys and values per position
-    for hp in (each.hp for each in model.members):
-        cached += 8 * hp.hidden_size * (hp.num_decoder_layers or hp.num_hidden_layers)
-    ids = 2 * 4 * sentences * longest
-    logits = 3 * 4 * model.target_vocab_size
-    caches = 2 * cached * min(longest, _CACHED)
-    needed, memory = beam_size * (ids + logits + caches), _machine_memory()
-    if needed > memory:
-        raise UserError(
-            f"beam_size={beam_size} and outputs of {longest:,} tokens need about "
-            f"{needed / 2**30:,.0f} GiB of memory, but the machine has {memory / 2**30:,.0f}: "
-            "lower beam_size, extra_length or batch_size."
-        )
 
 
 def _machine_memory() -> int:

@@ -233,22 +233,20 @@ def parse_json(text: str | bytes, kind: Kind, name: str, remedy: str = "") -> An
     """Parses and checks a JSON text, which errors call `name`; see `read_json`."""
     try:
         value = json.loads(text.decode() if isinstance(text, bytes) else text)
-        _require_plain(value, _NESTED)
+        parts = [(value, _NESTED)]
+        while parts:
+            part, levels = parts.pop()
+            if isinstance(part, str):
+                part.encode()  # fails for half of a surrogate pair
+            elif isinstance(part, list | dict):
+                if not levels:
+                    raise ValueError(f"objects or lists are nested more than {_NESTED} deep")
+                inner = part if isinstance(part, list) else [*part, *part.values()]
+                parts += [(each, levels - 1) for each in inner]
     except (ValueError, RecursionError) as error:  # UnicodeError is a ValueError
         raise UserError(f"{name} is not JSON: {error}{remedy and ': '}{remedy}.") from error
     require_kind(value, kind, name, remedy)
     return value
-
-
-def _require_plain(value: Any, levels: int) -> None:
-    """Raises a `ValueError` for strings that UTF-8 cannot encode and for too deep nesting."""
-    if isinstance(value, str):
-        value.encode()  # fails for half of a surrogate pair
-    elif isinstance(value, list | dict):
-        if not levels:
-            raise ValueError(f"objects or lists are nested more than {_NESTED} deep")
-        for part in value if isinstance(value, list) else [*value, *value.values()]:
-            _require_plain(part, levels - 1)
 
 
 def require_kind(value: Any, kind: Kind, name: str, remedy: str = "", field: str = "") -> None:

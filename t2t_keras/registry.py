@@ -143,7 +143,9 @@ def problem(name: str) -> Any:
     Raises a `UserError` if the name is unknown, or a problem of T2T that is not supported.
     """
     importlib.import_module("t2t_keras.problems")  # when first needed: it is slow
-    base, was_reversed, was_copy = _without_suffixes(name)
+    base, was_reversed, was_copy = name, False, False
+    if name not in _problems:
+        base, was_reversed, was_copy = _without_suffixes(name)
     if base in _aliases:
         base, reverses, copies = _without_suffixes(_aliases[base])
         was_reversed, was_copy = was_reversed != reverses, was_copy or copies
@@ -204,7 +206,8 @@ def model(name: str) -> Any:
     """
     import t2t_keras
 
-    require_model(name)
+    if name not in _models:
+        require_model(name)  # raises the error
     found = _models[name] or getattr(t2t_keras, _OURS[name])
     if not (isinstance(found, type) and issubclass(found, t2t_keras.Transformer)):
         raise UserError(

@@ -649,14 +649,16 @@ def split_items(text: str) -> list[str]:
 
 def recorded_settings(values: Mapping[str, Any], set_name: str = "") -> HParams:
     """Returns settings recorded by `to_dict`, including those that `add_hparam` added."""
-    hp, others = HParams.from_t2t_json(values)
-    for name, value in ((name, values[name]) for name in others):
+    hp = HParams.from_dict({n: v for n, v in values.items() if n in SETTINGS}, set_name)
+    for name, value in sorted(values.items()):
+        if name in SETTINGS:
+            continue
         if name not in FORMER:
             hp = hp.add_hparam(name, value)
         elif value != FORMER[name]:
             wrong = f"hparam {name} must be {FORMER[name]}, got {value!r}"
             raise SettingError(f"{wrong}: it is no longer supported")
-    return hp.named(set_name)
+    return hp
 
 
 def _plain(value: Any) -> Any:

@@ -352,7 +352,10 @@ class Transformer(TokenFit):
             return ops.cast(ops.reshape(logits, (-1, hypotheses, logits.shape[-1])), "float32")
         if memory is not None and (segments is None) != (source_segments is None):
             raise ValueError("segments and source_segments must be given together, got one.")
-        x = self._decoder_input(targets, position)
+        x = ops.pad(self.target_embedding(targets), [[0, 0], [1, 0], [0, 0]])
+        x = x[:, :-1]  # position t has the token before it
+        if self.target_position is not None:
+            x = self.target_position(x, position=position)
         x = self.target_dropout(x, training=training)
         x = self.decoder(
             x,
@@ -369,12 +372,6 @@ class Transformer(TokenFit):
             x = x[:, skipped:]
         logits = ops.cast(self.softmax.logits(x), "float32")
         return (logits, *weights) if weights else logits
-
-    def _decoder_input(self, targets, position):
-        """Embeds target ids [B, T], shifted right by one, and adds positions: [B, T, D]."""
-        x = self.target_embedding(targets)
-        x = ops.pad(x, [[0, 0], [1, 0], [0, 0]])[:, :-1]  # position t has the token before it
-        return x if self.target_position is None else self.target_position(x, position=position)
 
     def _prepended(self, source, targets):
         """Joins source ids [B, S], a 0 and target ids into [B, S + 1 + T]; adds arguments of `decode`.
@@ -430,7 +427,10 @@ class Transformer(TokenFit):
                 bias=how["bias"],
                 distance=distances(length, length),
             )
-            self.decoder(self._decoder_input(ids, how["position"]), memory, cache=cache)
+            x = ops.pad(self.target_embedding(ids), [[0, 0], [1, 0], [0, 0]])[:, :-1]
+            if self.target_position is not None:
+                x = self.target_position(x, position=how["position"])
+            self.decoder(x, memory, cache=cache)
             encoded["prefix_caches"] = cache.kept
             encoded["prefix_bias"] = how["bias"][:, :, -1:]
             encoded["start"] = how["position"][:, -1] + 1

@@ -173,11 +173,13 @@ def read_settings(directory: str) -> tuple[HParams | None, dict[str, Any]]:
         try:
             values = read_json(hparams_path)
             # T2T's file, also its copy beside an average, holds names that are no settings.
-            ours = "hparams_set" in run
-            hp = recorded_settings(values) if ours else HParams.from_t2t_json(values)[0]
+            if "hparams_set" in run:
+                hp = recorded_settings(values, run["hparams_set"])
+            else:
+                hp, _ = HParams.from_t2t_json(values)
         except SettingError as error:
             raise UserError(f"{hparams_path}: {error}.") from error
-    return hp.named(run.get("hparams_set", "")) if hp else None, run
+    return hp, run
 
 
 def describe(model: Transformer) -> dict[str, Any]:
@@ -227,16 +229,14 @@ def load_model(
             f"{directory} was trained with --model={recorded_model}, got --model={model}: leave it out."
         )
     arrays = read(prefix)
-    source_size, target_size = vocab_sizes(arrays, prefix)
-    loaded = registry.model(model or recorded_model or model_of(arrays)).of_sizes(
-        for_inference(settings),
-        run.get(
-            "source_vocab_size", source_size if settings.prepend_mode == "none" else target_size
-        ),
-        run.get("target_vocab_size", target_size),
-        target_space_id=run.get("target_space_id", 0)
-        if target_space_id is None
-        else target_space_id,
+    source_size, target_size = run.get("source_vocab_size"), run.get("target_vocab_size")
+    if target_size is None:
+        source_size, target_size = vocab_sizes(arrays, prefix)
+    if target_space_id is None:
+        target_space_id = run.get("target_space_id", 0)
+    make = registry.model(model or recorded_model or model_of(arrays))
+    loaded = make.of_sizes(
+        for_inference(settings), source_size, target_size, target_space_id=target_space_id
     )
     assign(loaded, arrays, prefix)
     return loaded

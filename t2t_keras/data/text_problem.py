@@ -79,7 +79,7 @@ class Text2TextProblem(Problem):
 
     def max_length(self, model_hparams) -> int:
         """Returns `packed_length` if examples are packed, else the hparam `max_length`."""
-        return self.packed_length or super().max_length(model_hparams)
+        return self.packed_length or model_hparams.max_length
 
     @property
     def loss_multiplier(self) -> float:  # type: ignore[override]

@@ -11,7 +11,7 @@ import numpy as np
 from keras import ops
 
 from t2t_keras import registry
-from t2t_keras.decode_settings import DecodeSettings, require_compilable, require_memory
+from t2t_keras.decode_settings import DecodeSettings, require_compilable
 from t2t_keras.decoding.beam import BeamSearch, OnePath, SearchResult, most_likely
 from t2t_keras.decoding.logits import LogitsProcessor, after_prompts, prompt_lengths
 from t2t_keras.decoding.static_search import StaticSearch
@@ -93,7 +93,7 @@ def search(
     inputs = ops.cast(ops.convert_to_tensor(inputs), "int32")
     longest = options.extra_length if max_lengths is None else max_lengths
     longest = 0 if ops.is_tensor(longest) else int(np.max(longest, initial=0))
-    require_memory(model, max(1, beam_size), longest, inputs.shape[0] or 1)
+    options.require_memory(model, longest, inputs.shape[0] or 1)
     is_language_model = model.kind == LANGUAGE_MODEL
     if is_language_model:
         if prefix is not None:

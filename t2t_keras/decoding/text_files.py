@@ -91,7 +91,8 @@ def _standard_input() -> Iterator[bytes]:
 def numbered(source: SourceLines, prefixes: SourceLines | None = None) -> Iterator[Line]:
     """Yields the lines of a source with their numbers and prefixes."""
     if prefixes is None:
-        yield from (Line(number, text) for number, text in enumerate(source, start=1))
+        for number, text in enumerate(source, start=1):
+            yield Line(number, text, text_bytes=len(text.encode("utf-8", "ignore")))
         return
     for number, (text, prefix) in enumerate(itertools.zip_longest(source, prefixes), start=1):
         if text is None or prefix is None:
@@ -100,7 +101,7 @@ def numbered(source: SourceLines, prefixes: SourceLines | None = None) -> Iterat
                 f"{fewer.path} ends after {number - 1:,} lines, but {more.path} does not: "
                 "each line needs a prefix or an empty line."
             )
-        yield Line(number, text, prefix)
+        yield Line(number, text, prefix, text_bytes=len(text.encode("utf-8", "ignore")))
 
 
 def line_output(path: str, made_from: Mapping[str, Any] | None, report: Report) -> LineOutput:

@@ -36,10 +36,7 @@ class Line(NamedTuple):
     text: str
     prefix: str = ""  # the beginning of its translation
     phrases: Sequence[str] = ()  # what its translation must contain
-
-    @property
-    def text_bytes(self) -> int:
-        return len(self.text.encode("utf-8", "ignore"))
+    text_bytes: int = 0  # of the text in UTF-8, where progress is shown
 
 
 class Translation(NamedTuple):

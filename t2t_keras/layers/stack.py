@@ -173,15 +173,12 @@ class Stack(TransformerLayer):
             setattr(self, layer.name, layer)
         self.last_preprocess = self.process("last_preprocess", self.preprocess_sequence)
         self.last_preprocess.build(x_shape)
-        self.built = True
-
-    @property
-    def needs_positions(self) -> bool:
-        """True if self-attention depends on the distance between query and key, besides the mask."""
         attentions = [layer.self_attention for layer in self.layers]
-        return self.proximity_bias or any(
+        # True if self-attention depends on the distance between query and key, besides the mask.
+        self.needs_positions = self.proximity_bias or any(
             each.needs_positions or each.max_relative_position > 0 for each in attentions
         )
+        self.built = True
 
     def run_layers(
         self, x, memory=None, *, training, return_attention_weights, caches=None, **masks
