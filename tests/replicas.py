@@ -172,9 +172,13 @@ def main():
         figures = {"plain": trained_alike(every, 3, "auto", ema=0.5, xla=True)[0]}
         figures["accumulated"], many = trained_alike(accumulated, 7, "mirrored", remat=True)
         figures["interrupted"] = interrupted(many, accumulated, distribute="mirrored", remat=True)
-        figures["joined"], many = trained_alike(every, 3, "mirrored", batches_per_step=2)
-        for model in ("language model", "classifier"):
-            figures[model] = trained_alike(every, 2, "mirrored", model=model)[0]
+        small = f"{every},learning_rate_constant"
+        adam_w = f"{small}=0.01,optimizer=adam_w"
+        figures["joined"], many = trained_alike(adam_w, 3, "mirrored", batches_per_step=2)
+        momentum = f"{small}=0.1,optimizer=momentum"
+        figures["language model"] = trained_alike(momentum, 2, "mirrored", model="language model")[0]
+        adafactor = f"{small}=0.1,optimizer=adafactor"
+        figures["classifier"] = trained_alike(adafactor, 2, "mirrored", model="classifier")[0]
         dropout = engine("layer_prepostprocess_dropout=0.3", distribute="mirrored")
         figures["masks"] = {"dropout": losses(dropout), "none": losses(many)}
     else:

@@ -143,13 +143,14 @@ def test_two_replicas_learn_as_one():
         from test_transformer import SOURCE, TARGETS
         from t2t_keras.training.callbacks import prepare_fit
 
+        OVERRIDES = "num_hidden_layers=1,learning_rate_warmup_steps=9,optimizer=momentum"
         targets = TARGETS.copy()
         targets[2:, 1:] = 0
         dataset = tf.data.Dataset.from_tensors({"inputs": SOURCE, "targets": targets}).repeat(4)
 
         def fitted(strategy, prepare):
             with strategy.scope():
-                model = small_model(f"num_hidden_layers=1,learning_rate_warmup_steps=9,{NO_DROPOUT}")
+                model = small_model(f"{OVERRIDES},{NO_DROPOUT}")
                 model.compile(t2t.optimizers.create(model.hp), run_eagerly=not prepare)
             if prepare:
                 prepare_fit(model)
