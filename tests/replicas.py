@@ -84,15 +84,13 @@ def weights(trained):
 
 def disagreement(trained):
     """The largest difference of a variable between replicas."""
-    state = trained.state().values()
-    kept = [*trained.model.variables, *trained.optimizer.variables, *state]
+    kept = [*trained.model.variables, *trained.optimizer.variables, *trained.state().values()]
     largest = 0.0
     for variable in kept:
-        if not hasattr(variable, "value"):
-            continue  # accumulated gradients: each replica has its own
-        first, *others = trained.strategy.experimental_local_results(variable.value)
-        for other in others:
-            largest = max(largest, float(np.abs(np.asarray(first) - np.asarray(other)).max()))
+        if hasattr(variable, "value"):  # of accumulated gradients, each replica has its own
+            parts = trained.strategy.experimental_local_results(variable.value)
+            first, *others = map(np.asarray, parts)
+            largest = max([largest, *(float(np.abs(first - other).max()) for other in others)])
     return largest
 
 
@@ -134,6 +132,39 @@ def losses(many):
     return [float(part[0]) for part in many.strategy.experimental_local_results(sums)]
 
 
+def fitted(strategy, prepare):
+    """Weights, history and figures of four steps of Keras's own `fit`."""
+    import tensorflow as tf
+    from networks import small_model
+
+    import t2t_keras as t2t
+    from t2t_keras.training import prepare_fit
+
+    overrides = f"num_hidden_layers=1,learning_rate_warmup_steps=9,optimizer=momentum,{PLAIN}"
+    dataset = tf.data.Dataset.from_tensors(next(batches(1))).repeat(4)
+    with strategy.scope():
+        model = small_model(overrides)
+        model.compile(t2t.optimizers.create(model.hp), run_eagerly=not prepare)
+    if prepare:
+        prepare_fit(model)
+    history = model.fit(dataset, verbose=0).history
+    figures = [*history.values(), model.evaluate(dataset, verbose=0)]
+    return flat(model.trainable_variables), [float(x) for x in np.concatenate(figures)]
+
+
+def fitted_alike(mirrored):
+    import tensorflow as tf
+
+    from t2t_keras.errors import UserError
+
+    one, two = fitted(tf.distribute.get_strategy(), False), fitted(mirrored, True)
+    figures = {"difference": float(np.abs(one[0] - two[0]).max()), "figures": [one[1], two[1]]}
+    try:
+        fitted(mirrored, False)
+    except UserError as error:
+        return {**figures, "complaint": str(error)}
+
+
 def interrupted(whole, overrides, **settings):
     """Goes on between two updates, in another engine; returns how much that changes."""
     other = engine(overrides, random_seed=5, **settings)
@@ -149,10 +180,7 @@ def interrupted(whole, overrides, **settings):
     return {
         "difference": float(np.abs(weights(whole) - weights(other)).max()),
         "accumulated": float(
-            max(
-                np.abs(np.asarray(a) - np.asarray(b)).max()
-                for a, b in zip(whole.state().values(), other.state().values(), strict=True)
-            )
+            np.abs(flat(whole.state().values()) - flat(other.state().values())).max()
         ),
         "steps": [whole.step, other.step],
         "between updates": between_updates,
@@ -176,13 +204,18 @@ def main():
         adam_w = f"{small}=0.01,optimizer=adam_w"
         figures["joined"], many = trained_alike(adam_w, 3, "mirrored", batches_per_step=2)
         momentum = f"{small}=0.1,optimizer=momentum"
-        figures["language model"] = trained_alike(momentum, 2, "mirrored", model="language model")[0]
+        figures["language model"] = trained_alike(momentum, 2, "mirrored", model="language model")[
+            0
+        ]
         adafactor = f"{small}=0.1,optimizer=adafactor"
         figures["classifier"] = trained_alike(adafactor, 2, "mirrored", model="classifier")[0]
+        figures["fit"] = fitted_alike(many.strategy)
         dropout = engine("layer_prepostprocess_dropout=0.3", distribute="mirrored")
         figures["masks"] = {"dropout": losses(dropout), "none": losses(many)}
     else:
-        figures = {"plain": trained_alike(f"{every},{ACCUMULATED}", 7, "auto", ema=0.5)[0]}
+        figures = {
+            "plain": trained_alike(f"weight_decay=0.01,{ACCUMULATED}", 7, "auto", ema=0.5)[0]
+        }
     with open(path, "w", encoding="utf-8") as file:
         json.dump(figures, file)
 

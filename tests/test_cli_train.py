@@ -3,24 +3,17 @@
 import re
 import signal
 import subprocess
-import sys
 import time
 
 import pytest
 import toy
 
-TRAIN = (
-    "--local_eval_frequency=10",
-    "--eval_steps=1",
-    "--decode_hparams=beam_size=1,extra_length=1",
-)
+SEARCH = "--decode_hparams=beam_size=1,extra_length=1"
 
 
 @pytest.fixture(scope="module")
 def toy_dir(tmp_path_factory):
-    directory = tmp_path_factory.mktemp("toy")
-    toy.generate(directory)
-    return directory
+    return toy.generate(tmp_path_factory.mktemp("toy")).parent
 
 
 def arguments(toy_dir, output_dir, steps):
@@ -30,7 +23,7 @@ def arguments(toy_dir, output_dir, steps):
         f"--data_dir={toy_dir / 'data'}",
         f"--output_dir={output_dir}",
         f"--train_steps={steps}",
-        *TRAIN,
+        *("--local_eval_frequency=10", "--eval_steps=1", SEARCH),
     ]
 
 
@@ -60,31 +53,25 @@ def test_saves_and_leaves_after_sigterm_and_then_ends_normally(run):
     (step,) = re.findall(r"^stopped by SIGTERM after step (\d+), which is saved$", last)
     assert 10 <= int(step) < 60
     assert f"resuming from step {step} of {output_dir}\n" in done.stderr
-    assert "\n1 batch shape, 64 x 8; 3,000 examples, 47 batches per epoch\n" in done.stdout
+    said = done.stdout.splitlines()
+    assert "1 batch shape, 64 x 8; 3,000 examples, 47 batches per epoch" in said
+    assert {"1 graph for all batch shapes, XLA off", "1 replica, CPU; float32"} < {*said}
     assert (output_dir / "model.ckpt-60.index").exists()
     assert done.stderr.strip().split("\n")[-1] == "done: step 60"
-    assert done.stdout.strip().split("\n")[-1].startswith("dev loss")
+    assert said[-1].startswith("dev loss")
 
 
 def test_is_the_same_after_two_kills(tmp_path):
     script, command = toy.ROOT / "benchmarks" / "restarts.py", toy.programs() / "t2t-keras-train"
     flags = ["--kills=2", "--train_steps=60", f"--directory={tmp_path}", f"--command={command}"]
-    done = subprocess.run(
-        [sys.executable, script, *flags], capture_output=True, text=True, check=False
-    )
+    done = toy.python(script, *flags)
     assert done.returncode == 0, done.stdout + done.stderr
     assert "After 2 kills, equal to the run without a stop." in done.stdout
 
 
 def test_decodes_what_is_typed(toy_dir, run):
-    done = toy.ran(
-        "decode",
-        f"--output_dir={run[0]}",
-        f"--data_dir={toy_dir / 'data'}",
-        "--decode_interactive",
-        "--decode_hparams=beam_size=1,extra_length=1",
-        input="a b\nc\nq\nd\n",
-    )
+    flags = [f"--output_dir={run[0]}", f"--data_dir={toy_dir / 'data'}", SEARCH]
+    done = toy.ran("decode", *flags, "--decode_interactive", input="a b\nc\nq\nd\n")
     assert len(done.stdout.split("\n")) == 3
 
 
@@ -94,13 +81,6 @@ def test_decodes_what_is_typed(toy_dir, run):
         (["--problem=text2text_tmpdi"], "Did you mean 'text2text_tmpdir'?"),
         (["--hparams=transformer_bse"], "Did you mean 'transformer_base'?"),
         (["--hparams=transformer_tiny,hiden_size=3"], "Did you mean 'hidden_size'?"),
-        (["--hparams=transformer_tiny,hidden_size=big"], "hidden_size"),
-        (["--hparams=transformer_tiny,hidden_size=30"], "multiple of num_heads"),
-        (["--hparams=transformer_tiny,pos=timming"], "Did you mean 'timing'?"),
-        (
-            ["--hparams=transformer_tiny,optimizer=yellow_fin"],
-            "'yellow_fin' (it finds its own learning",
-        ),
         (["--train_step=5"], "Did you mean 'train_steps'?"),
         (["--train_steps=many"], "train_steps"),
         (["--decode_hparams=beem_size=4"], "Did you mean 'beam_size'?"),
@@ -113,7 +93,6 @@ def test_decodes_what_is_typed(toy_dir, run):
         (["--on_the_fly", "--generate_data"], "leave out --on_the_fly or --generate_data"),
         (["--on_the_fly", "--tmp_dir=/nowhere"], "/nowhere"),
         (["--warm_start_from=/nowhere"], "no checkpoint at /nowhere"),
-        (["--distribute=multi_worker"], "TF_CONFIG"),
     ],
 )
 def test_train_complains_in_one_line(toy_dir, tmp_path, flags, expected):
@@ -134,12 +113,8 @@ def test_trains_on_text_without_shards(toy_dir, tmp_path):
 def test_decode_takes_settings_that_agree_in_what_matters(toy_dir, run, tmp_path):
     source = tmp_path / "source.txt"
     source.write_text("a\n")
-    flags = [
-        f"--output_dir={run[0]}",
-        f"--data_dir={toy_dir / 'data'}",
-        f"--decode_from_file={source}",
-        "--decode_hparams=beam_size=1,extra_length=1",
-    ]
+    flags = [f"--output_dir={run[0]}", f"--data_dir={toy_dir / 'data'}", SEARCH]
+    flags.append(f"--decode_from_file={source}")
     alike = toy.hparams(num_hidden_layers=1, batch_size=99)
     toy.ran("decode", *flags, f"--hparams={alike}")
     other = toy.hparams(num_hidden_layers=1, num_heads=2)

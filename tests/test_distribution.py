@@ -18,14 +18,10 @@ from t2t_keras.training.engine import distribution
 SCRIPT = Path(__file__).with_name("replicas.py")
 
 
-def start(kind, path, **environment):
-    return subprocess.Popen(
-        [toy.programs() / "python", SCRIPT, kind, path],
-        env={**os.environ, **environment},
-        stdout=subprocess.DEVNULL,
-        stderr=subprocess.PIPE,
-        text=True,
-    )
+def start(program, *arguments, **environment):
+    pipes = {"stdout": subprocess.DEVNULL, "stderr": subprocess.PIPE, "text": True}
+    command = [toy.programs() / program, *arguments]
+    return subprocess.Popen(command, env={**os.environ, **environment}, **pipes)
 
 
 def results(processes, paths):
@@ -38,7 +34,7 @@ def results(processes, paths):
 @pytest.fixture(scope="module")
 def mirrored(tmp_path_factory):
     path = tmp_path_factory.mktemp("mirrored") / "figures.json"
-    (figures,) = results([start("mirrored", path)], [path])
+    (figures,) = results([start("python", SCRIPT, "mirrored", path)], [path])
     return figures
 
 
@@ -47,57 +43,45 @@ def hosts(tmp_path_factory):
     folder = tmp_path_factory.mktemp("hosts")
     paths = [folder / f"{i}.json" for i in range(2)]
     pairs = zip(paths, configurations(2), strict=True)
-    return results([start("multi_worker", path, TF_CONFIG=place) for path, place in pairs], paths)
+    command = ("python", SCRIPT, "multi_worker")
+    return results([start(*command, path, TF_CONFIG=place) for path, place in pairs], paths)
 
 
 def configurations(count):
     """TF_CONFIG of each of so many hosts, which are all this one."""
-    cluster = {"worker": [f"127.0.0.1:{port}" for port in free_ports(count)]}
-    return [
-        json.dumps({"cluster": cluster, "task": {"type": "worker", "index": i}})
-        for i in range(count)
-    ]
-
-
-def free_ports(count):
     sockets = [socket.socket() for _ in range(count)]
     for one in sockets:
         one.bind(("127.0.0.1", 0))
-    ports = [one.getsockname()[1] for one in sockets]
+    cluster = {"worker": [f"127.0.0.1:{one.getsockname()[1]}" for one in sockets]}
     for one in sockets:
         one.close()
-    return ports
+    tasks = [{"type": "worker", "index": i} for i in range(count)]
+    return [json.dumps({"cluster": cluster, "task": task}) for task in tasks]
 
 
 def assert_alike(figures, steps):
-    assert figures["replicas"] == 2
-    assert figures["step"] == steps
-    assert figures["same start"]
-    assert figures["moved"] > 0.01
-    assert figures["difference"] < 1e-6
-    assert figures["average difference"] < 1e-6
+    assert (figures["replicas"], figures["step"]) == (2, steps)
+    assert figures["same start"] and figures["moved"] > 0.01
+    assert max(figures["difference"], figures["average difference"]) < 1e-6
     assert figures["disagreement"] == 0
     theirs, ours = figures["totals"]
     assert theirs == pytest.approx(ours, rel=1e-6)
 
 
-def test_two_replicas_train_as_one_device_does(mirrored):
-    """With XLA, decay, clipping and a moving average; the halves of a batch differ in tokens."""
-    assert_alike(mirrored["plain"], steps=3)
+@pytest.mark.parametrize(
+    ("name", "steps"),
+    [("plain", 3), ("accumulated", 7), ("joined", 3), ("language model", 2), ("classifier", 2)],
+)
+def test_two_replicas_train_as_one_device_does(mirrored, name, steps):
+    """With decay, clipping, XLA, rematerialised layers, a moving average and most optimizers."""
+    assert_alike(mirrored[name], steps)
 
 
-def test_two_replicas_accumulate_as_one_device_does(mirrored):
-    """With rematerialised layers, decay and clipping, and Adam at every third batch."""
-    assert_alike(mirrored["accumulated"], steps=7)
-
-
-def test_two_replicas_join_batches_as_one_device_does(mirrored):
-    assert_alike(mirrored["joined"], steps=3)
-
-
-@pytest.mark.parametrize("model", ["language model", "classifier"])
-def test_two_replicas_train_other_models_as_one_device_does(mirrored, model):
-    assert_alike(mirrored[model], steps=2)
+def test_fit_on_two_replicas_learns_as_on_one(mirrored):
+    figures = mirrored["fit"]
+    assert figures["difference"] < 1e-5
+    assert figures["figures"][1] == pytest.approx(figures["figures"][0], rel=1e-5)
+    assert "prepare_fit" in figures["complaint"]
 
 
 def test_every_replica_has_its_own_dropout(mirrored):
@@ -111,41 +95,26 @@ def test_two_replicas_go_on_between_two_updates(mirrored):
     figures = mirrored["interrupted"]
     assert figures["steps"] == [10, 10]
     assert figures["between updates"]
-    assert figures["difference"] < 1e-6
-    assert figures["accumulated"] < 1e-6
+    assert max(figures["difference"], figures["accumulated"]) < 1e-6
 
 
 def test_two_hosts_train_as_one_device_does(hosts):
     for figures in hosts:
         assert figures["plain"]["hosts"] == 2
         assert_alike(figures["plain"], steps=7)
-    first, second = (figures["plain"]["checksum"] for figures in hosts)
-    assert first == second
+    assert len({figures["plain"]["checksum"] for figures in hosts}) == 1
 
 
 def train_on_hosts(folder, steps):
     """A run of the toy on two hosts, saved at every tenth step."""
-    command = [
-        toy.programs() / "t2t-keras-train",
-        f"--problem={toy.PROBLEM}",
-        f"--hparams={toy.hparams(num_hidden_layers=1, hidden_size=16, filter_size=16)}",
-        f"--data_dir={folder / 'data'}",
-        f"--output_dir={folder / 'run'}",
-        "--local_eval_frequency=10",
-        "--eval_steps=1",
+    hp = toy.hparams(num_hidden_layers=1, hidden_size=16, filter_size=16)
+    command = (
+        *("t2t-keras-train", f"--problem={toy.PROBLEM}", f"--hparams={hp}"),
+        *(f"--data_dir={folder / 'data'}", f"--output_dir={folder / 'run'}"),
+        *("--local_eval_frequency=10", "--eval_steps=1", f"--train_steps={steps}"),
         "--decode_hparams=beam_size=1,extra_length=1",
-        f"--train_steps={steps}",
-    ]
-    return [
-        subprocess.Popen(
-            command,
-            env={**os.environ, "TF_CONFIG": place},
-            stdout=subprocess.DEVNULL,
-            stderr=subprocess.PIPE,
-            text=True,
-        )
-        for place in configurations(2)
-    ]
+    )
+    return [start(*command, TF_CONFIG=place) for place in configurations(2)]
 
 
 def test_a_host_that_is_killed_ends_the_other_in_a_line_and_both_go_on(tmp_path):

@@ -7,19 +7,17 @@ import numpy as np
 import pytest
 import replicas
 import tensorflow as tf
+import test_trainer
 import toy
 
-import t2t_keras as t2t
 from t2t_keras import checkpoints, data, registry
 from t2t_keras.data.on_the_fly import TextBatches
-from t2t_keras.decoding import DecodeSettings
 from t2t_keras.errors import UserError
 from t2t_keras.training import Trainer, TrainSettings, TrainStep
 from t2t_keras.training.engine import _TEXT_TARGET_SHARE, fit_to_update
 
 PROBLEM = registry.problem(toy.PROBLEM)
 DROPOUT = "layer_prepostprocess_dropout=0.2,attention_dropout=0.2,relu_dropout=0.2"
-ACCUMULATED = replicas.ACCUMULATED
 BATCHES = list(replicas.batches(8))
 
 
@@ -37,11 +35,8 @@ def test_accumulates_as_one_update_by_the_mean_gradient():
     overrides = "optimizer=multistep_adam,optimizer_multistep_accumulate_steps=2,clip_grad_norm=0.7"
     trained = engine(overrides + ",learning_rate_constant=0.01")
     before = replicas.weights(trained)
-    first, second = (dict(batch) for batch in BATCHES[:2])
-    second = {side: ids[:1] for side, ids in second.items()}
-    gradients = [
-        replicas.flat(networks.gradients(trained.model, batch)) for batch in (first, second)
-    ]
+    first, second = BATCHES[0], {side: ids[:1] for side, ids in BATCHES[1].items()}
+    gradients = [replicas.flat(networks.gradients(trained.model, each)) for each in (first, second)]
     train(trained, [first])
     np.testing.assert_array_equal(replicas.weights(trained), before)
     assert trained.between_updates
@@ -54,21 +49,6 @@ def test_accumulates_as_one_update_by_the_mean_gradient():
     # Adam's first moment after one update is a tenth of the gradient.
     moments = replicas.flat(trained.optimizer.t2t_slots()["Adam"])
     np.testing.assert_allclose(moments, 0.1 * wanted, atol=1e-7)
-    assert int(trained.optimizer.iterations) == 1
-    schedule = t2t.schedules.learning_rate_schedule(trained.model.hp)
-    assert trained.learning_rate == pytest.approx(float(schedule(2)))
-
-
-@pytest.mark.usefixtures("eagerly")
-def test_the_learning_rate_counts_batches_as_t2t_does():
-    """T2T divides the global step by the batches of an update."""
-    overrides = f"{ACCUMULATED},learning_rate_schedule=linear_warmup,learning_rate_warmup_steps=10"
-    trained = engine(overrides)
-    rates = []
-    for batch in BATCHES[:4]:
-        rates.append(trained.learning_rate)
-        train(trained, [batch])
-    np.testing.assert_allclose(rates, [0, 1 / 30, 2 / 30, 3 / 30], rtol=1e-6)
 
 
 @pytest.mark.usefixtures("eagerly")
@@ -77,11 +57,11 @@ def test_moving_average_of_the_weights():
     with trained.evaluation_weights():
         start = replicas.weights(trained)
     np.testing.assert_array_equal(start, replicas.weights(trained))
-    average = None
-    for batch in BATCHES[:3]:
+    average = 0.0
+    for number, batch in enumerate(BATCHES[:3]):
         train(trained, [batch])
         now = replicas.weights(trained)
-        average = now if average is None else 0.75 * average + 0.25 * now
+        average = 0.75 * average + 0.25 * now if number else now
     with trained.evaluation_weights():
         np.testing.assert_allclose(replicas.weights(trained), average, atol=1e-6)
     np.testing.assert_array_equal(replicas.weights(trained), now)
@@ -108,18 +88,14 @@ def test_float16_scales_the_loss_and_leaves_out_what_overflows():
     assert (trained.step, int(trained.optimizer.iterations)) == (2, 1)
 
 
-def norms_and_losses(precision):
-    trained = engine(precision=precision)
-    totals = [train(trained, [batch]) for batch in BATCHES[:3]]
-    return [t.loss / t.tokens for t in totals], totals[0].gradient_norm
-
-
 @pytest.mark.usefixtures("eagerly")
 def test_bfloat16_is_near_float32():
-    (losses, norm), (wanted, wanted_norm) = map(norms_and_losses, ("bfloat16", "float32"))
+    both = [engine(precision=precision) for precision in ("bfloat16", "float32")]
+    half, single = ([train(trained, [batch]) for batch in BATCHES[:3]] for trained in both)
+    losses, wanted = ([each.loss / each.tokens for each in totals] for totals in (half, single))
     assert losses == pytest.approx(wanted, rel=5e-3)
     assert losses != wanted
-    assert norm == pytest.approx(wanted_norm, rel=0.02)
+    assert half[0].gradient_norm == pytest.approx(single[0].gradient_norm, rel=0.02)
 
 
 def test_bfloat16_rounds_once():
@@ -152,24 +128,18 @@ def test_rematerialised_layers_give_the_same_gradients():
     def gradients(remat, xla=False):
         trained = engine(DROPOUT, remat=remat)
         step = TrainStep(trained.model, trained.optimizer, seed=1, xla=xla)
-        calls = counted(trained.model.decoder.layer_0.ffn)
+        layer, calls = trained.model.decoder.layer_0.ffn, []
+        call = layer.call
+        layer.call = lambda *args, **kwargs: calls.append(1) or call(*args, **kwargs)
         found, sums = step.forward_backward(batch)
-        return replicas.flat(found), sums, len(calls)
+        assert len(calls) == 1 + remat
+        return replicas.flat(found), sums
 
-    tf.config.run_functions_eagerly(True)
-    wanted, wanted_sums, passes = gradients(False)
-    tf.config.run_functions_eagerly(False)
-    assert passes == 1
-    found, sums, passes = gradients(True, xla=True)
-    assert passes == 2
+    with replicas.eagerly():
+        wanted, wanted_sums = gradients(False)
+    found, sums = gradients(True, xla=True)
     np.testing.assert_allclose(sums, wanted_sums, rtol=1e-6)
     np.testing.assert_allclose(found, wanted, atol=5e-6)
-
-
-def counted(layer):
-    calls, call = [], layer.call
-    layer.call = lambda *args, **kwargs: calls.append(1) or call(*args, **kwargs)
-    return calls
 
 
 def test_says_how_many_programs_there_are():
@@ -196,9 +166,7 @@ def test_too_large_a_batch_says_what_to_lower(monkeypatch):
 
 @pytest.fixture(scope="module")
 def toy_dir(tmp_path_factory):
-    directory = tmp_path_factory.mktemp("toy")
-    toy.generate(directory)
-    return directory
+    return toy.generate(tmp_path_factory.mktemp("toy")).parent
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -212,10 +180,8 @@ def hparams(**changes):
 
 
 def fitted(toy_dir, hp, count):
-    def batches_for(hp):
-        return data.Batches(PROBLEM, "train", toy_dir / "data", hp, replicas=count)
-
-    return fit_to_update(batches_for, hp, count)
+    places = ("train", toy_dir / "data")
+    return fit_to_update(lambda hp: data.Batches(PROBLEM, *places, hp, replicas=count), hp, count)
 
 
 @pytest.mark.parametrize("count", [1, 2, 3, 5, 6, 8, 11, 16, 40])
@@ -244,11 +210,8 @@ def test_batches_have_their_own_size_where_it_fits(toy_dir):
 
 def test_tokens_are_estimated_where_lengths_are_not_known(toy_dir):
     hp = hparams(batch_size=256, tokens_per_update=3000)
-
-    def batches_for(hp):
-        return TextBatches(PROBLEM, "train", toy_dir / "data", toy_dir / "text", hp, replicas=2)
-
-    _, size = fit_to_update(batches_for, hp, 2)
+    places = ("train", toy_dir / "data", toy_dir / "text")
+    _, size = fit_to_update(lambda hp: TextBatches(PROBLEM, *places, hp, replicas=2), hp, 2)
     assert size.batches == 8
     assert size.tokens == pytest.approx(8 * _TEXT_TARGET_SHARE * 256 * 2, rel=0.1)
 
@@ -300,24 +263,16 @@ def test_the_learning_rate_counts_steps():
 
 @pytest.mark.usefixtures("eagerly")
 def test_a_run_goes_on_bit_for_bit(toy_dir, tmp_path):
-    def run(name, *steps):
-        for number in steps:
-            decode = DecodeSettings(beam_size=1, extra_length=1)
-            settings = TrainSettings(train_steps=number, eval_steps=1, decode=decode)
-            hp = hparams(batch_size=128, tokens_per_update=300)
-            trainer = Trainer(PROBLEM, hp, str(toy_dir / "data"), str(tmp_path / name), settings)
-            trainer.run()
-        return trainer, checkpoints.read(str(tmp_path / name / "model.ckpt-4"))
-
-    trainer, whole = run("whole", 4)
-    _, parts = run("parts", 2, 4)
+    hp = toy.hparams(num_hidden_layers=1, hidden_size=16, batch_size=128, tokens_per_update=300)
+    every = {"log_step_count_steps": 2, "local_eval_frequency": 2}
+    for name, steps in (("parts", 2), ("parts", 4), ("whole", 4)):
+        trainer = test_trainer.trainer(toy_dir / "data", tmp_path / name, steps, hp, **every)
+        trainer.run()
     assert trainer.update_size.batches > 1
     assert int(trainer.engine.optimizer.iterations) == 4
     assert any("batches per update, about 2" in line for line in trainer.description())
-    assert whole.keys() == parts.keys()
+    whole = test_trainer.assert_same(tmp_path / "whole", tmp_path / "parts", 4, every=2)
     assert not [name for name in whole if name.endswith("/gradients")]
-    for name, array in whole.items():
-        np.testing.assert_array_equal(array, parts[name], err_msg=name)
     recorded = json.loads((tmp_path / "whole" / "hparams.json").read_text())
     assert recorded["batch_size"] == 128
 

@@ -82,12 +82,10 @@ def test_history_is_read_up_to_the_step_that_a_run_goes_on_from(tmp_path):
     [
         (b"step 3", " is not JSON"),
         (b'{"step": 3, "loss": "\xff"}', " is not JSON"),
-        (b"[" * 100_000, " is not JSON"),
         (b"[3]", r" must be an object, got \[3\]"),
         (b'{"loss": 1.0}', " has no step"),
         (b'{"step": "3"}', ': step must be an integer .*, got "3"'),
         (b'{"step": 3, "loss": "low"}', ': loss must be a number, got "low"'),
-        (b'{"step": 3, "bleu": [1]}', r": bleu must be a number, got \[1\]"),
     ],
 )
 def test_history_that_somebody_has_edited(line, message, tmp_path):

@@ -46,32 +46,25 @@ def test_what_is_no_number_is_trouble(value):
     assert record.trouble(3, 2.0, 1.0) == ""
 
 
-def test_a_loss_far_above_the_first_for_long_is_trouble():
-    record = LossRecord(100)
-    said = {}
-    for step in range(100, 2400, 100):
-        record.add(step, totals(4.0 if step <= 300 else 6.5))
-        said[step] = record.trouble(step, 6.5, 1.0)
-    assert said[1300] == ""
-    assert "above 1.5 times that of the first steps (4.00) since step 300" in said[1400]
-
-
-def test_a_loss_below_that_of_a_uniform_prediction_is_no_trouble():
-    """A run that begins with good weights may be worse at the height of its learning rate."""
-    record = LossRecord(100, uniform=6.0)
-    for step in range(100, 6000, 100):
-        record.add(step, totals(0.02 if step == 100 else 8.9))
-        assert record.trouble(step, 8.9, 1.0) == ""
-    for step in range(6000, 7200, 100):
-        record.add(step, totals(9.1))
-    assert "that of a uniform prediction (6.00) since step 5900" in record.trouble(7100, 9.1, 1.0)
-
-
-def test_a_loss_that_comes_down_again_is_no_trouble():
-    record = LossRecord(100)
-    for step in range(100, 6000, 100):
-        record.add(step, totals(4.0 if step % 1000 == 0 or step == 100 else 9.0))
-        assert record.trouble(step, 9.0, 1.0) == ""
+@pytest.mark.parametrize(
+    ("loss", "uniform", "ends", "message"),
+    [
+        # far above the first for long
+        (lambda step: 4.0 if step <= 300 else 6.5, 0.0, 1400, "the first steps (4.00) since step 300"),
+        # begun with good weights, it may be worse at the height of its learning rate
+        (lambda step: 0.02 if step == 100 else 8.9 if step < 6000 else 9.1, 6.0, 7000, "a uniform prediction (6.00) since step 5900"),
+        # it comes down again
+        (lambda step: 4.0 if step % 1000 == 0 or step == 100 else 9.0, 0.0, None, ""),
+    ],
+)  # fmt: skip
+def test_a_loss_that_is_far_above_for_long_diverges(loss, uniform, ends, message):
+    record, said = LossRecord(100, uniform), {}
+    for step in range(100, 7200, 100):
+        record.add(step, totals(loss(step)))
+        said[step] = record.trouble(step, loss(step), 1.0)
+    first = next((step for step, text in said.items() if text), None)
+    assert first == ends
+    assert first is None or f"above 1.5 times that of {message}" in said[first]
 
 
 def events(log, directory):

@@ -95,17 +95,6 @@ def test_legacy_schemes(scheme, values, expected):
     assert float(adafactor(7)) == float(sgd(7))  # no correction
 
 
-def test_piecewise_on_a_command_line_with_accumulated_gradients():
-    hp = HParams().override(
-        "optimizer=sgd,learning_rate=2.0,learning_rate_warmup_steps=0,"
-        "learning_rate_decay_scheme=piecewise,learning_rate_boundaries=[4,10],"
-        "learning_rate_multiples=[0.5,3],optimizer_multistep_accumulate_steps=2"
-    )
-    schedule = learning_rate_schedule(hp)
-    expected = {0: 2.0, 8: 2.0, 9: 1.0, 20: 1.0, 21: 6.0}
-    assert rates(schedule, expected) == pytest.approx(list(expected.values()))
-
-
 def piecewise(boundaries, multiples):
     steps = {"learning_rate_boundaries": boundaries, "learning_rate_multiples": multiples}
     return settings("legacy", learning_rate_decay_scheme="piecewise", **steps)
