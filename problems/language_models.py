@@ -276,16 +276,14 @@ def _article(page: str) -> str:
     if not (title and content) or ":" in title[1]:
         return ""
     text = _replaced(content[1], "&lt;ref", "&lt;/ref&gt;", lambda inner: "")
-    text = _replaced(text, "[[", "]]", _link)
+    # What a link shows; nothing of those to categories and pictures.
+    text = _replaced(
+        text, "[[", "]]", lambda inner: "" if ":" in inner else inner.split("|", 1)[-1]
+    )
     text = _replaced(text, "'''", "'''", lambda inner: inner)
     if len(text) <= 140:  # a redirect
         return ""
     return f'title: "{title[1]}" length: {len(text)}\n{text}\n'
-
-
-def _link(inner: str) -> str:
-    """Returns the text that a link shows; "" for links to categories and pictures."""
-    return "" if ":" in inner else inner.split("|", 1)[-1]
 
 
 def _replaced(text: str, start: str, end: str, replace: Callable[[str], str]) -> str:

@@ -10,14 +10,9 @@ from collections.abc import Iterator
 from pathlib import Path
 from random import Random
 
+from t2t_keras.data import Text2ClassProblem, Text2SelfProblem, Text2TextProblem
 from t2t_keras.data.problem import SPLITS, with_shards
-from t2t_keras.data.text_problem import (
-    PathLike,
-    Samples,
-    Text2ClassProblem,
-    Text2SelfProblem,
-    Text2TextProblem,
-)
+from t2t_keras.data.text_problem import PathLike, Samples
 from t2t_keras.registry import register_problem
 
 SIZES = {"train": 24_000, "dev": 500, "test": 500}

@@ -19,10 +19,8 @@ from t2t_keras.registry import register_problem
 from t2t_keras.text import TokenTextEncoder
 from t2t_keras.text.lines import iterate_lines
 
-_VOCAB_CHARACTERS = (
-    40_000_000  # how much of each corpus a vocabulary is built from, including brackets
-)
-
+# How much of each corpus a vocabulary is built from, including brackets.
+_VOCAB_CHARACTERS = 40_000_000
 _GRAMMAR_TREES = 100_000  # how many training trees the grammar is learned from
 
 _WSJ = {
@@ -105,7 +103,6 @@ class WsjParsing(ParsingProblem):
 
 # Tags and brackets as tokens
 
-
 UNKNOWN = "<UNK>"
 """The token for tags and brackets that do not occur in the training trees."""
 
@@ -130,13 +127,12 @@ class TagTokens(ParsingProblem):
 
     def get_or_create_encoders(self, data_dir: PathLike, tmp_dir: PathLike) -> dict[str, Any]:
         self.get_or_create_vocab(data_dir, tmp_dir)
-        path = self._tags_path(data_dir)
+        path, learned = self._paths(data_dir)
         if not path.exists():
             samples = self.generate_samples(data_dir, tmp_dir, DatasetSplit.TRAIN)
             symbols = {symbol for sample in samples for symbol in sample["targets"].split()}
             with atomic_write(path) as partial:
                 TokenTextEncoder(vocab_list=[UNKNOWN, *sorted(symbols)]).store_to_file(partial)
-        learned = self._grammar_path(data_dir)
         if not learned.exists():
             samples = self.generate_samples(data_dir, tmp_dir, DatasetSplit.TRAIN)
             write_json(learned, learn_grammar(itertools.islice(samples, _GRAMMAR_TREES)))
@@ -144,21 +140,20 @@ class TagTokens(ParsingProblem):
 
     def feature_encoders(self, data_dir: PathLike) -> dict:
         words = self.get_or_create_vocab(data_dir, None, force_get=True)
-        path = self._tags_path(data_dir)
+        path, learned = self._paths(data_dir)
         if not path.exists():
             raise absent_vocabulary(self, data_dir, path.name)
         # Version 0.1.0 built the vocabulary from all splits, without "<UNK>", and wrote no grammar.
         unknown = UNKNOWN if UNKNOWN in path.read_text("utf-8").split() else None
-        tags, learned = TagEncoder(path, replace_oov=unknown), self._grammar_path(data_dir)
+        tags = TagEncoder(path, replace_oov=unknown)
         if learned.exists():
             tags.grammar = read_json(learned, {"tags": dict, "openings": int}, "delete it")
         return {"inputs": words, "targets": tags}
 
-    def _tags_path(self, data_dir: PathLike) -> Path:
-        return Path(data_dir) / self.vocab_filenames[1]
-
-    def _grammar_path(self, data_dir: PathLike) -> Path:
-        return Path(data_dir) / f"grammar.{self.dataset_filename()}.json"
+    def _paths(self, data_dir: PathLike) -> tuple[Path, Path]:
+        """Returns the paths of the vocabulary of tags and of the grammar."""
+        grammar = f"grammar.{self.dataset_filename()}.json"
+        return Path(data_dir) / self.vocab_filenames[1], Path(data_dir) / grammar
 
 
 @register_problem

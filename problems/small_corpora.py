@@ -4,14 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from t2t_keras.data import DatasetSplit, TfdsTranslateProblem, TranslateProblem
+from t2t_keras.data import TfdsTranslateProblem, TranslateProblem
 from t2t_keras.data.problem import SPLITS, with_shards
 from t2t_keras.problems.wmt import CorpusProblem, characters
 from t2t_keras.registry import register_problem
 
 _GITHUB = "https://github.com"
-
-
 _MULTI30K = (
     "https://raw.githubusercontent.com/multi30k/dataset/"
     "a3d2e0d26b56f3846f66a952536ffed4e401d05a/data/task1/raw/"
@@ -22,9 +20,7 @@ _MULTI30K_PARTS = dict(zip(SPLITS, ("train", "val", "test_2016_flickr"), strict=
 class Multi30kProblem(TranslateProblem):
     """Multi30k, task 1: 29,000 image descriptions, from its `.gz` files in `--tmp_dir`, fetched if absent."""
 
-    languages: tuple[str, str]
-    """The codes of the source and the target language, as in the file names."""
-
+    languages: tuple[str, str]  # source and target, as in the file names
     approx_vocab_size = 2**12
     dataset_splits = with_shards(SPLITS, train=10)
 
@@ -54,9 +50,8 @@ def _enid(name: str, english: str = "", indonesian: str = "") -> list:
 
 
 def _panl(topic: str, words: str) -> list:
-    names = (f"PANL-BPPT-{topic}-{side}-{words}" for side in ("EN-ID", "EN", "ID"))
-    archive, english, indonesian = names
-    return _enid(archive, f"{english}.txt", f"{indonesian}.txt")
+    both, *sides = (f"PANL-BPPT-{topic}-{side}-{words}" for side in ("EN-ID", "EN", "ID"))
+    return _enid(both, *(f"{side}.txt" for side in sides))
 
 
 @register_problem
@@ -65,10 +60,8 @@ class TranslateEnidIwslt32k(CorpusProblem):
 
     train = [
         _enid("IWSLT17.train.en-id"),
-        _panl("ECO", "150Kw"),
-        _panl("INT", "150Kw"),
-        _panl("SCI", "100Kw"),
-        _panl("SPO", "100Kw"),
+        *(_panl(topic, "150Kw") for topic in ("ECO", "INT")),
+        *(_panl(topic, "100Kw") for topic in ("SCI", "SPO")),
     ]
     dev = [_enid("IWSLT17.TED.tst2017plus.en-id")]
 
@@ -110,10 +103,7 @@ class TranslateEntnRma(CorpusProblem):
     """English to Setswana, the Autshumato corpus of the RMA; its vocabulary file has T2T's name."""
 
     train, dev = [_entn("train")], [_entn("dev")]
-
-    @property
-    def vocab_filename(self) -> str:
-        return f"vocab.entn.{self.approx_vocab_size}"
+    vocab_filename = f"vocab.entn.{2**15}"
 
 
 # Summaries of news
@@ -126,13 +116,10 @@ class SummarizeCnnDailymail32k(TfdsTranslateProblem):
     tfds_name = "cnn_dailymail"
     languages = ("article", "highlights")
 
-    @property
-    def dataset_splits(self) -> list[dict]:
-        """100 training shards and 10 for each other split, as in T2T."""
-        train = DatasetSplit.TRAIN
-        return [
-            {"split": split, "shards": 100 if split == train else 10} for split in self.tfds_splits
-        ]
+    dataset_splits = [  # as in T2T
+        {"split": split, "shards": shards}
+        for split, shards in zip(SPLITS, (100, 10, 10), strict=True)
+    ]
 
     def generate_samples(self, data_dir, tmp_dir, split: str) -> Iterator[dict[str, str]]:
         """Yields stories and highlights, each on one line; in the dataset they have several lines."""

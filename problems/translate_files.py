@@ -6,7 +6,7 @@ from collections.abc import Callable, Collection, Sequence
 from functools import partial
 from pathlib import Path
 
-from t2t_keras.data import DatasetSplit, Text2TextProblem, VocabType
+from t2t_keras.data import DatasetSplit, Text2TextProblem, VocabType, translate
 from t2t_keras.data.problem import missing_hook, with_shards
 from t2t_keras.data.shards import shard_paths
 from t2t_keras.data.text_problem import (
@@ -17,15 +17,6 @@ from t2t_keras.data.text_problem import (
     require_vocabulary,
 )
 from t2t_keras.data.tfds import USUAL_SPLITS, TfdsSource
-from t2t_keras.data.translate import (
-    Corpus,
-    MixedCorpora,
-    PairSource,
-    PairSourceProblem,
-    ParallelFiles,
-    check_and_note,
-    read_pairs,
-)
 from t2t_keras.errors import UserError
 from t2t_keras.files import atomic_write
 from t2t_keras.registry import register_problem
@@ -36,7 +27,7 @@ _Files = Sequence[PathLike]
 
 
 @register_problem
-class TranslateFiles(PairSourceProblem):
+class TranslateFiles(translate.PairSourceProblem):
     """Pairs of lines from any files, corpora or TFDS dataset: see `use_files`, `use_corpora`, `use_tfds`.
 
     Only data generation needs to know the source: vocabulary and shards have the same names for every
@@ -45,8 +36,8 @@ class TranslateFiles(PairSourceProblem):
 
     def __init__(self, was_reversed: bool = False, was_copy: bool = False):
         super().__init__(was_reversed, was_copy)
-        self._open: Callable[[PathLike], PairSource] | None = None  # called with tmp_dir
-        self._source: PairSource | None = None
+        self._open: Callable[[PathLike], translate.PairSource] | None = None  # called with tmp_dir
+        self._source: translate.PairSource | None = None
         self._splits = [DatasetSplit.TRAIN, DatasetSplit.EVAL]
 
     def use_files(
@@ -66,11 +57,14 @@ class TranslateFiles(PairSourceProblem):
             sentencepiece: "unigram", "bpe" or the path of a model; None: T2T's subwords.
         """
         files = {DatasetSplit.TRAIN: train, DatasetSplit.EVAL: dev, DatasetSplit.TEST: test}
-        source = ParallelFiles({split: pair for split, pair in files.items() if pair})
+        source = translate.ParallelFiles({split: pair for split, pair in files.items() if pair})
         self._use(lambda tmp_dir: source, vocab_size, sentencepiece)
 
     def use_corpora(
-        self, corpora: Sequence[Corpus], vocab_size: int = 2**15, sentencepiece: str | None = None
+        self,
+        corpora: Sequence[translate.Corpus],
+        vocab_size: int = 2**15,
+        sentencepiece: str | None = None,
     ) -> None:
         """Sets several corpora to generate data from, with weights and tags.
 
@@ -81,7 +75,7 @@ class TranslateFiles(PairSourceProblem):
         Raises:
             UserError: they cannot be mixed, or they have tags and the problem is `_rev` or `_copy`.
         """
-        source = MixedCorpora(corpora)
+        source = translate.MixedCorpora(corpora)
         if source.tags and (self.was_reversed or self.was_copy):
             raise UserError(
                 f"{self.name} would have the tags in its targets: use the problem without _rev or _copy, "
@@ -132,7 +126,7 @@ class TranslateFiles(PairSourceProblem):
         """100 training shards, 1 for dev and, if it exists, 1 for test."""
         return with_shards(self._splits)
 
-    def source(self, tmp_dir: PathLike) -> PairSource:
+    def source(self, tmp_dir: PathLike) -> translate.PairSource:
         """Returns the files or the dataset; see `TfdsSource` for `tmp_dir`.
 
         Raises:
@@ -167,7 +161,7 @@ class TranslateFiles(PairSourceProblem):
                 return
         source = self.source(tmp_dir)
         make_directory(data_dir)
-        check_and_note(self, source, data_dir)
+        translate.check_and_note(self, source, data_dir)
         super().generate_data(data_dir, tmp_dir)
 
     def get_or_create_vocab(
@@ -176,7 +170,7 @@ class TranslateFiles(PairSourceProblem):
         if self._open is None:
             self._find_vocabulary(data_dir)
         elif tmp_dir is not None and not force_get:
-            check_and_note(self, self.source(tmp_dir), data_dir)
+            translate.check_and_note(self, self.source(tmp_dir), data_dir)
         return super().get_or_create_vocab(data_dir, tmp_dir, force_get)
 
     def _find_vocabulary(self, data_dir: PathLike) -> None:
@@ -216,7 +210,7 @@ class Text2textTmpdir(Text2TextProblem):
 
     def generate_samples(self, data_dir: PathLike, tmp_dir: PathLike, split: str) -> Samples:
         files = self.TRAIN_FILES if split == DatasetSplit.TRAIN else self.EVAL_FILES
-        for inputs, targets in read_pairs(*(Path(tmp_dir) / name for name in files)):
+        for inputs, targets in translate.read_pairs(*(Path(tmp_dir) / name for name in files)):
             yield {"inputs": inputs, "targets": targets}
 
 

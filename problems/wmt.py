@@ -24,14 +24,9 @@ _S3 = "https://s3.amazonaws.com"
 class CorpusProblem(TranslateProblem):
     """A translation problem whose sources are class attributes."""
 
-    train: Sequence[list] = ()
-    """Sources for training."""
-
-    dev: Sequence[list] = ()
-    """Sources for evaluation."""
-
-    vocabulary_of: type[TranslateProblem] | None = None
-    """The problem whose vocabulary to use; None: its own."""
+    train: Sequence[list] = ()  # sources for training
+    dev: Sequence[list] = ()  # sources for evaluation
+    vocabulary_of: type[TranslateProblem] | None = None  # whose vocabulary to use; None: its own
 
     def source_data_files(self, split: str) -> list:
         return [*(self.train if split == DatasetSplit.TRAIN else self.dev)]
@@ -60,7 +55,7 @@ def characters(base: type[CorpusProblem]) -> type[CorpusProblem]:
     return derive_problem(base, name, vocab_type=VocabType.CHARACTER)
 
 
-# Sources that several language pairs share: functions of the language that is not English, such as "de"
+# Sources that several language pairs share, by the language that is not English, such as "de"
 
 
 def _pair(url: str, stem: str, language: str) -> list:
@@ -96,7 +91,6 @@ _paracrawl1 = partial(
 
 
 # English to German
-
 
 _ENDE = [news_commentary_v13("de"), common_crawl("de"), europarl_v7("de")]
 _ENDE_PARACRAWL = [
@@ -134,7 +128,6 @@ class TranslateEndeWmtPc32k(TranslateEndePc32k):
 
 
 # English to French
-
 
 _GIGA = "giga-fren.release2.fixed"
 _BASELINE = f"{_S3}/opennmt-trainingdata/baseline-1M-enfr.tgz"
@@ -232,7 +225,6 @@ TranslateEnesWmtCharacters = characters(TranslateEnesWmt32k)
 
 # English to Czech
 
-
 _CZENG = [
     "https://lindat.mff.cuni.cz/repository/xmlui/bitstream/handle/11234/1-1458/"
     "data-plaintext-format.tar",
@@ -305,7 +297,6 @@ TranslateEnroWmtCharacters = characters(TranslateEnroWmt32k)
 
 
 # English to Chinese
-
 
 _CWMT = [
     ["cwmt.tgz", (f"cwmt/{stem}_en.txt", f"cwmt/{stem}_{chinese}.txt")]

@@ -9,16 +9,11 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
 from t2t_keras import registry
+from t2t_keras.data import text_problem
 from t2t_keras.data.generation import Cleaner
 from t2t_keras.data.problem import DatasetSplit
 from t2t_keras.data.reading import BatchOptions, SplitBatches, plain_errors
-from t2t_keras.data.text_problem import (
-    PathLike,
-    Text2TextProblem,
-    make_directory,
-    require_vocabulary,
-    whole_samples,
-)
+from t2t_keras.data.text_problem import PathLike, Text2TextProblem
 from t2t_keras.errors import UserError
 from t2t_keras.ids import EOS_ID
 
@@ -41,12 +36,10 @@ class TextBatches(SplitBatches):
 
     Args:
         problem: its `generate_samples` is called for each epoch; with `_rev` the sides are swapped.
-        split: "train", "dev" or "test".
         data_dir: directory of the vocabulary, which is built there if it is absent.
         tmp_dir: directory of the source files.
-        hp: see `Batches`.
-        options: `BatchOptions`; each host encodes all text and keeps its rows of every batch.
-        keywords: fields of `BatchOptions`, which take precedence.
+        split, hp, options, keywords: see `Batches`; each host encodes all text and keeps its rows
+            of every batch.
 
     Raises:
         UserError: the text is absent, the problem does not generate text or packs it, no example fits
@@ -112,10 +105,8 @@ class TextBatches(SplitBatches):
         sizes = tf.constant(self.buckets.sizes, tf.int64)
         batches = self._examples(endless, shuffle).group_by_window(
             key_func=lambda example: example["bucket"],
-            reduce_func=lambda bucket, rows: rows.padded_batch(
-                sizes[bucket], drop_remainder=endless
-            ),
-            window_size_func=lambda bucket: sizes[bucket],
+            reduce_func=lambda k, rows: rows.padded_batch(sizes[k], drop_remainder=endless),
+            window_size_func=lambda k: sizes[k],
         )
         if shuffle and self._hp.batch_shuffle_size > 0:
             batches = batches.shuffle(
@@ -204,8 +195,8 @@ class TextBatches(SplitBatches):
 
 def stored_encoders(problem: Text2TextProblem, data_dir: PathLike, tmp_dir: PathLike) -> dict:
     """Returns the problem's encoders; builds the vocabulary if absent."""
-    make_directory(data_dir, writable=False)
-    require_vocabulary(problem, data_dir)
+    text_problem.make_directory(data_dir, writable=False)
+    text_problem.require_vocabulary(problem, data_dir)
     try:
         return problem.get_or_create_encoders(data_dir, tmp_dir)
     except OSError as error:
@@ -220,10 +211,11 @@ def _samples(
 ) -> Iterator[Mapping[str, str]]:
     """Yields the samples that the shards of a split would contain."""
     source = split if problem.is_generate_per_split else DatasetSplit.TRAIN
-    samples = whole_samples(problem, source, problem.generate_samples(data_dir, tmp_dir, source))
+    raw = problem.generate_samples(data_dir, tmp_dir, source)
+    samples = text_problem.whole_samples(problem, source, raw)
     if problem.cleaning and source == DatasetSplit.TRAIN:
-        raw, keep = iter(samples), Cleaner(problem.cleaning).keep
-        blocks = iter(lambda: list(itertools.islice(raw, _ENCODED_AT_ONCE)), [])
+        whole, keep = iter(samples), Cleaner(problem.cleaning).keep
+        blocks = iter(lambda: list(itertools.islice(whole, _ENCODED_AT_ONCE)), [])
         samples = itertools.chain.from_iterable(map(keep, blocks))
     if problem.is_generate_per_split:
         yield from samples

@@ -36,17 +36,12 @@ class ParsingProblem(Text2TextProblem):
     """
 
     is_generate_per_split = True
+    dataset_splits = with_shards(SPLITS, train=10)  # as for parsing in T2T's early versions
 
     def __init__(self, was_reversed: bool = False, was_copy: bool = False):
         super().__init__(was_reversed, was_copy)
         self.formatted = self.repaired = 0
-        self.repairs = Repairs()
-        """The repairs by `format_output`, beside its counts of formatted and of repaired trees."""
-
-    @property
-    def dataset_splits(self) -> list[dict]:
-        """10 training shards, as for parsing in T2T's early versions, and 1 for each other split."""
-        return with_shards(SPLITS, train=10)
+        self.repairs = Repairs()  # by `format_output`, beside its counts of trees
 
     def corpora(self, split: str) -> Sequence[TreeCorpus]:
         """Hook: returns the corpora of a split; all are required."""

@@ -99,12 +99,9 @@ def buckets_for(
     """
     last = (hp.max_length if longest is None else longest) or hp.batch_size
     t2t = hp.t2t_batches or t2t_batches
+    top = hp.max_length if t2t else last
     scheme = batching_scheme(
-        batch_size=hp.batch_size,
-        max_length=hp.max_length if t2t else last,
-        min_length_bucket=hp.min_length_bucket,
-        length_bucket_step=hp.length_bucket_step,
-        shard_multiplier=replicas,
+        hp.batch_size, top, hp.min_length_bucket, hp.length_bucket_step, shard_multiplier=replicas
     )
     if packed_length and not hp.t2t_batches:
         edges, last, t2t = [packed_length], packed_length, False
@@ -188,7 +185,6 @@ def batching_scheme(
 
 
 # The order of the data: the examples of batch number `step` depend only on the seed and the step
-
 
 _ORDER_OF_BATCHES = 0  # part of the seed of a permutation; bucket k uses 1 + k
 
@@ -300,7 +296,7 @@ class EndlessPlan(Plan):
         if self.mix:
             order = self._random(epoch, _ORDER_OF_BATCHES).permutation(len(buckets))
         else:
-            # The place of a batch's last row in the bucket's permutation, and when it comes in the epoch.
+            # The place of a batch's last row in the bucket's permutation, and when that comes.
             last = (numbers + 1) * self.sizes[buckets] - 1 - epoch * self._counts[buckets]
             if self.shuffle:
                 when = (last + 1) / self._counts[buckets]
@@ -350,7 +346,6 @@ class OncePlan(Plan):
 
 
 # Batches of token ids from shards: random access by batch number, padded to a few static shapes
-
 
 _PACKED = ("", "_segmentation", "_position")
 
@@ -415,20 +410,18 @@ def trim_padding(batches: tf.data.Dataset) -> tf.data.Dataset:
     import tensorflow as tf
 
     def trimmed(ids):
-        used = tf.reduce_any(ids != 0, axis=0)
-        last = tf.reduce_max(tf.where(used, tf.range(tf.size(used)), 0))
+        last = tf.reduce_max(tf.where(ids != 0, tf.range(tf.shape(ids)[1]), 0))
         return ids[:, : last + 1]
 
     def finished(batch):
-        if len(batch) > len(SIDES):
-            return batch
-        return {side: trimmed(ids) for side, ids in batch.items()}
+        packed = len(batch) > len(SIDES)
+        return batch if packed else {side: trimmed(ids) for side, ids in batch.items()}
 
     return batches.map(finished, num_parallel_calls=1, deterministic=True)
 
 
 class SplitBatches:
-    """Base class of the batches of a split: their options, buckets and limits, and the checks of these.
+    """Base class of the batches of a split: options, buckets, limits, and the checks of these.
 
     The arguments and errors are those of `Batches`.
     """
@@ -691,10 +684,7 @@ class Batches(SplitBatches):
 
 @contextlib.contextmanager
 def plain_errors() -> Iterator[None]:
-    """Unwraps a `UserError` that TensorFlow wrapped while reading batches.
-
-    A failed assertion in a graph also becomes a `UserError`.
-    """
+    """Unwraps a `UserError` that TensorFlow wrapped; a failed assertion becomes one, too."""
     import tensorflow as tf
 
     try:

@@ -11,7 +11,7 @@ from itertools import chain
 from pathlib import Path
 from typing import Any
 
-from t2t_keras.data.problem import DatasetSplit, missing_hook, with_shards
+from t2t_keras.data.problem import SPLITS, DatasetSplit, missing_hook, with_shards
 from t2t_keras.data.text_problem import (
     PathLike,
     Samples,
@@ -26,12 +26,7 @@ _READ_AT_ONCE = 1024
 _READ_BUFFER = 2**20
 _INFO_FILE = "dataset_info.json"
 
-
-USUAL_SPLITS = {
-    DatasetSplit.TRAIN: "train",
-    DatasetSplit.EVAL: "validation",
-    DatasetSplit.TEST: "test",
-}
+USUAL_SPLITS = dict(zip(SPLITS, ("train", "validation", "test"), strict=True))
 """The names of train, dev and test in most datasets."""
 
 

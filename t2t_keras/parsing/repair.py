@@ -38,10 +38,7 @@ class Repairs:
 
 
 def to_tree(words: str | Iterable[str], tags: str | Iterable[str]) -> str:
-    """Returns the bracketed tree of words and tags on one line: the inverse of `linearize`.
-
-    Never fails. See `repair_tree`, which also counts repairs.
-    """
+    """Returns the tree of `repair_tree` in brackets, on one line: the inverse of `linearize`."""
     return str(repair_tree(words, tags)[0])
 
 
