@@ -18,7 +18,7 @@ docs distribution examples export trainer fit language_models prepend backends c
 static_search parsing_problems cli_run on_the_fly train_step cli_decode golden_runs
 optimizers reading benchmarks engine text_graph transformer_keras search
 translate_files attention_page text_sentencepiece fault_injection generation
-cli_datagen serving ctranslate2 query layers_contract beam records
+cli_datagen ctranslate2 query layers_contract beam records
 cli_inspect ensemble tfds packaging
 transformer_packed transformer
 """

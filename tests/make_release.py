@@ -46,10 +46,9 @@ def read_rows(directory: Path) -> list[dict[str, list[int]]]:
     problem = t2t.registry.problem(PROBLEM)
     rows = []
     for batch in t2t.data.dataset(problem, "dev", str(directory), hp):
-        for sides in zip(*(batch[name].numpy().tolist() for name in SIDES), strict=True):
-            rows.append(
-                {name: [i for i in ids if i] for name, ids in zip(SIDES, sides, strict=True)}
-            )
+        sides = {name: batch[name].numpy().tolist() for name in SIDES}
+        for pair in zip(*sides.values(), strict=True):
+            rows.append({side: [*filter(None, ids)] for side, ids in zip(SIDES, pair, strict=True)})
     return sorted(rows, key=lambda row: row["inputs"])
 
 

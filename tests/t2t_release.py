@@ -1,7 +1,6 @@
 """Files of a tensor2tensor user: T2T's released test checkpoint, a vocabulary and TFRecord shards.
 
-The released vocabulary is text, and so not part of the tests' data: where it is absent, one of made-up
-subwords of the same size stands for it.
+Where the released vocabulary, which is text, is absent, one of as many made-up subwords stands for it.
 """
 
 import shutil

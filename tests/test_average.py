@@ -2,6 +2,7 @@
 
 import json
 import os
+from pathlib import Path
 
 import golden
 import numpy as np
@@ -56,17 +57,19 @@ def prefixes(directory, *steps):
 
 def cut(prefix):
     """Takes the last byte from the data of a checkpoint."""
-    size = os.path.getsize(prefix + DATA)
-    os.truncate(prefix + DATA, size - 1)
+    os.truncate(prefix + DATA, os.path.getsize(prefix + DATA) - 1)
 
 
 def test_mean_of_the_model_variables_alone(directory, models, tmp_path):
-    """As NumPy computes it in float64, rounded once."""
+    """As NumPy computes it in float64, rounded once: 1e8 + 1 is 1e8 in float32."""
     output = str(tmp_path / "averaged" / "model.ckpt")
+    expected = [model_arrays(models[i]) for i in (4, 0, 2)]
+    for arrays, step, value in zip(expected, (50, 10, 30), (1e8, 1.0, -1e8), strict=True):
+        arrays[KERNEL] = np.full_like(arrays[KERNEL], value)
+        like_a_run(directory, arrays, step)
     assert average(prefixes(directory, 50, 10, 30), output) == 50
     stored = golden.stored(output)
     assert int(stored.pop("global_step")) == 50
-    expected = [model_arrays(models[i]) for i in (4, 0, 2)]
     assert stored.keys() == expected[0].keys()
     for name, mean in stored.items():
         exact = np.mean([arrays[name] for arrays in expected], axis=0, dtype=np.float64)
@@ -80,16 +83,6 @@ def test_a_weight_of_a_users_own_may_be_named_as_a_slot(directory, models, tmp_p
     average(prefixes(directory, 70), str(tmp_path / "averaged"))
     mean = golden.stored(str(tmp_path / "averaged"))
     assert mean.keys() == {*model_arrays(models[0]), "transformer/body/v", "global_step"}
-
-
-def test_sums_are_float64(tmp_path):
-    """In float32, 1e8 + 1 is 1e8, and the mean would be 0."""
-    values = [1e8, 1.0, -1e8, 3.0]
-    paths = [
-        like_a_run(tmp_path, {KERNEL: np.full([1], v, np.float32)}, n) for n, v in enumerate(values)
-    ]
-    average(paths, str(tmp_path / "mean"))
-    np.testing.assert_array_equal(golden.stored(str(tmp_path / "mean"))[KERNEL], [1.0])
 
 
 @pytest.mark.parametrize("name", ["base_prenorm", "t2t_release"])
@@ -113,16 +106,12 @@ def test_result_is_marked_and_the_model_made_from_it(directory, models, tmp_path
     averaged = tmp_path / "averaged"
     sources = prefixes(directory, 10, 20)
     average(sources, str(averaged / "model.ckpt"))
-    assert json.loads((averaged / "run.json").read_text()) == {
-        "problem": "p",
-        "inference_only": True,
-        "averages": {"model.ckpt": sources},
-    }
+    about = {"problem": "p", "inference_only": True, "averages": {"model.ckpt": sources}}
+    assert json.loads((averaged / "run.json").read_text()) == about
     hp = json.loads((averaged / "hparams.json").read_text())
     assert hp == json.loads((directory / "hparams.json").read_text())
-    assert (
-        t2t.checkpoints.load_model(str(averaged)).count_params() == models[0].count_params()
-    )  # the directory alone names it
+    loaded = t2t.checkpoints.load_model(str(averaged))  # the directory alone names it
+    assert loaded.count_params() == models[0].count_params()
     with pytest.raises(UserError, match=r"averaged holds averages .* cannot be trained on"):
         t2t.checkpoints.write_settings(str(averaged), models[0].hp, {"problem": "p"})
 
@@ -152,32 +141,32 @@ def test_another_average_in_its_place_brings_its_settings(directory, tmp_path):
     assert not (tmp_path / "hparams.json").exists()
 
 
-def test_an_average_in_a_run_that_goes_on_waits_for_nobody(directory, capsys):
-    with locked_directory(directory):  # as a training does
+def test_a_run_is_left_as_it_is(directory, capsys):
+    before = {p.name: p.read_bytes() for p in directory.iterdir()}
+    with locked_directory(directory):  # as a training does, for which it does not wait
         average(prefixes(directory, 10, 20), str(directory / "averaged.ckpt"))
     assert "waiting" not in capsys.readouterr().err
-    assert not list(directory.glob("*.lock"))
-
-
-def test_a_run_is_left_as_it_is(directory):
-    before = {p.name: p.read_bytes() for p in directory.iterdir()}
-    average(prefixes(directory, 10, 20), str(directory / "averaged.ckpt"))
     after = {p.name: p.read_bytes() for p in directory.iterdir()}
     assert {name: after.pop(name) for name in before} == before
     assert sorted(after) == [f"averaged.ckpt{suffix}" for suffix in (DATA, ".index")]
 
 
 @pytest.mark.parametrize(
-    ("name", "expected"),
+    ("steps", "output", "expected"),
     [
-        ("model.ckpt-15", "would be taken for a checkpoint of the run"),
-        ("model.ckpt-10", "is one of the checkpoints to average"),
-        ("../run/model.ckpt-20", "is one of the checkpoints to average"),
+        ((10, 20), "model.ckpt-15", "would be taken for a checkpoint of the run"),
+        ((10, 20), "../run/model.ckpt-20", "is one of the checkpoints to average"),
+        ((10, 20, 10), "averaged", r"model\.ckpt-10 is named twice"),
+        ((10, 60), "averaged", "checkpoint .*-60 cannot be read: "),
+        ((10, 99), "averaged", "checkpoint .*-99 has no variable transformer/.* not of a T2T"),
     ],
 )
-def test_output_that_would_be_mistaken(directory, name, expected):
+def test_checkpoints_and_outputs_that_are_refused(directory, steps, output, expected):
+    [damaged, other] = prefixes(directory, 60, 99)
+    cut(damaged)
+    write(other, {"lstm/kernel": np.zeros(3, "f4")})
     with pytest.raises(UserError, match=expected):
-        average(prefixes(directory, 10, 20), str(directory / name))
+        average(prefixes(directory, *steps), str(directory / output))
 
 
 # What is refused
@@ -223,21 +212,6 @@ def test_other_settings(directory, models, tmp_path, overrides, run, expected):
         average(paths, output)
 
 
-def test_checkpoints_that_cannot_be_averaged(directory, tmp_path):
-    output, no_model = str(tmp_path / "averaged"), str(tmp_path / "model.ckpt-1")
-    write(no_model, {"lstm/kernel": np.zeros(3, "f4")})
-    with pytest.raises(UserError, match="is not of a T2T Transformer"):
-        average([no_model], output)
-    with pytest.raises(UserError, match=r"model\.ckpt-10 is named twice"):
-        average(prefixes(directory, 10, 20, 10), output)
-    [damaged] = prefixes(directory, 20)
-    cut(damaged)
-    with pytest.raises(UserError, match=f"checkpoint {damaged} cannot be read: "):
-        average(prefixes(directory, 10, 20), output)
-    with pytest.raises(UserError, match="has 0 whole checkpoints"):
-        last_checkpoints(str(tmp_path / "nowhere" / "model"), 1)
-
-
 # What is chosen
 
 
@@ -259,11 +233,13 @@ def test_chosen_by_number_steps_and_minutes(directory, wanted, steps):
     assert last_checkpoints(str(directory), **wanted) == prefixes(directory, *steps)
 
 
-def test_the_newest_are_those_of_the_most_steps(directory):
+def test_the_newest_are_those_of_the_most_steps(directory, models):
     """Times may be those of copies; an average in the run's directory is not one of its checkpoints."""
     average(prefixes(directory, 50, 60), str(directory / "averaged.ckpt-60"))
     os.utime(prefixes(directory, 50)[0] + ".index")
     assert last_checkpoints(str(directory), 3) == prefixes(directory, 40, 50, 60)
+    t2t.checkpoints.save_t2t(models[0], str(directory / "other-70"))
+    assert last_checkpoints(str(directory / "model.ckpt"), 2) == prefixes(directory, 50, 60)
 
 
 def test_damaged_ones_are_passed_over_with_a_warning(directory, capsys):
@@ -272,22 +248,11 @@ def test_damaged_ones_are_passed_over_with_a_warning(directory, capsys):
     os.remove(damaged[1] + DATA)
     assert last_checkpoints(str(directory), 3) == prefixes(directory, 20, 30, 50)
     warnings = capsys.readouterr().err.strip().split("\n")
-    assert len(warnings) == 2
     for prefix, warning in zip(damaged, warnings, strict=True):
         assert warning.startswith(f"warning: checkpoint {prefix} cannot be read: ")
         assert warning.endswith("; it is left out")
-
-
-def test_the_time_of_a_damaged_one_does_not_count(directory):
-    [damaged] = prefixes(directory, 60)
-    cut(damaged)
+    # Nor do their times count.
     assert last_checkpoints(str(directory), minutes=20) == prefixes(directory, 10, 30, 50)
-
-
-def test_names_that_begin_otherwise_are_left_alone(directory, models):
-    t2t.checkpoints.save_t2t(models[0], str(directory / "other-70"))
-    start = str(directory / "model.ckpt")
-    assert last_checkpoints(start, 2) == prefixes(directory, 50, 60)
 
 
 @pytest.mark.parametrize(
@@ -297,11 +262,12 @@ def test_names_that_begin_otherwise_are_left_alone(directory, models):
         ({"count": 3, "minutes": 30}, "2 whole checkpoints at least 30 minutes apart, 3 were"),
         ({"min_steps": 61}, "0 whole checkpoints of 61 or more steps, one or more were"),
         ({"max_steps": 9}, "0 whole checkpoints of 0 to 9 steps, one or more were"),
+        ({"prefix": "/nowhere/model", "count": 1}, "has 0 whole checkpoints"),
     ],
 )
 def test_too_few(directory, wanted, expected):
     with pytest.raises(UserError, match=expected):
-        last_checkpoints(str(directory), **wanted)
+        last_checkpoints(**{"prefix": str(directory), **wanted})
 
 
 # Whole or not
@@ -318,27 +284,27 @@ def _prefix(tmp_path):
 
 @pytest.mark.parametrize("suffix", [DATA, ".index"])
 def test_cut_anywhere_it_is_not_whole(prefix, suffix):
+    assert is_whole(prefix)
     for length in reversed(range(os.path.getsize(prefix + suffix))):
         os.truncate(prefix + suffix, length)
         assert not is_whole(prefix), length
+    os.remove(prefix + suffix)
+    assert not is_whole(prefix)
 
 
 def test_no_changed_bit_goes_unnoticed(prefix):
     """In the data every one; in the index those that no reader looks at may pass, as harmless."""
     before = golden.stored(prefix)
     for suffix in (DATA, ".index"):
-        path = prefix + suffix
-        with open(path, "rb") as file:
-            content = file.read()
+        path = Path(prefix + suffix)
+        content = path.read_bytes()
         for place in range(len(content)):
             changed = bytearray(content)
             changed[place] ^= 1 << place % 8
-            with open(path, "wb") as file:
-                file.write(changed)
+            path.write_bytes(changed)
             if is_whole(prefix):
                 assert suffix == ".index", place
                 after = golden.stored(prefix)
                 assert after.keys() == before.keys(), place
                 assert all((after[name] == before[name]).all() for name in after), place
-        with open(path, "wb") as file:
-            file.write(content)
+        path.write_bytes(content)

@@ -3,6 +3,7 @@
 import itertools
 import os
 import re
+from pathlib import Path
 
 import golden
 import numpy as np
@@ -30,22 +31,15 @@ def _path(tmp_path):
     return str(tmp_path / "model.ckpt-7")
 
 
-def write_plainly(path, arrays):
-    """Writes a checkpoint with TensorFlow alone, as T2T would."""
-    names = sorted(arrays)
-    tf.raw_ops.SaveV2(
-        prefix=path,
-        tensor_names=names,
-        shape_and_slices=[""] * len(names),
-        tensors=[tf.convert_to_tensor(arrays[name]) for name in names],
-    )
-
-
-def changed(model, path, **changes):
-    """Saves `model`, then with some arrays replaced, added, or (None) taken away."""
+def changed(model, path, to):
+    """Saves `model`, then, as T2T would, with some arrays replaced, added, or (None) taken away."""
     t2t.checkpoints.save_t2t(model, path)
-    arrays = {**golden.stored(path), **changes.get("to", {})}
-    write_plainly(path, {name: array for name, array in arrays.items() if array is not None})
+    arrays = {**golden.stored(path), **to}
+    names = sorted(name for name in arrays if arrays[name] is not None)
+    tensors = [tf.convert_to_tensor(arrays[name]) for name in names]
+    tf.raw_ops.SaveV2(
+        prefix=path, tensor_names=names, shape_and_slices=[""] * len(names), tensors=tensors
+    )
 
 
 def assert_loads(path, model):
@@ -56,26 +50,22 @@ def assert_loads(path, model):
     return step
 
 
-def test_round_trip_by_prefix_index_and_directory(model, path):
+def test_round_trip_by_prefix_index_and_directory(model, path, monkeypatch):
     t2t.checkpoints.save_t2t(model, path, extra={"global_step": np.int64(7)})
-    for name in (path, path + ".index", os.path.dirname(path)):
+    directory = os.path.dirname(path)
+    for name in (path, path + ".index", directory):
         assert assert_loads(name, model) == 7
     files = ["model.ckpt-7.data-00000-of-00001", "model.ckpt-7.index"]
-    assert sorted(os.listdir(os.path.dirname(path))) == files
-    tables = [array.shape for name, array in golden.stored(path).items() if TABLE in name]
-    assert sorted(tables) == [(7, 16), (8, 16), (8, 16)]  # 23 rows in 3 shards, as in T2T
-
-
-def test_what_is_not_finished_is_no_checkpoint(model, tmp_path):
-    """As a kill leaves it: TensorFlow writes the parts of a checkpoint as `...-0`."""
-    t2t.checkpoints.save_t2t(model, str(tmp_path / ".averaged.ckpt.unfinished-0"))
-    with pytest.raises(UserError, match="no checkpoint in directory"):
-        t2t.checkpoints.resolve(str(tmp_path))
+    assert sorted(os.listdir(directory)) == files
+    monkeypatch.chdir(directory)
+    t2t.checkpoints.save_t2t(model, "model.ckpt-8")
+    for name in ("model.ckpt-8", "."):
+        assert assert_loads(name, model) == 0  # it has no `global_step`
 
 
 @pytest.mark.parametrize(
     ("rows", "shards", "sizes"),
-    [(7, 3, [3, 2, 2]), (4, 4, [1] * 4), (2, 3, [1, 1, 0]), (5, 1, [5])],
+    [(23, 3, [8, 8, 7]), (7, 3, [3, 2, 2]), (4, 4, [1] * 4), (2, 3, [1, 1, 0]), (5, 1, [5])],
 )
 def test_shard_sizes(rows, shards, sizes):
     """V // n rows each, one more for the first V % n."""
@@ -110,30 +100,25 @@ def test_what_training_left_behind_is_tolerated(model, path):
 
 
 def test_everything_that_does_not_fit_is_in_one_message(model, path):
-    changed(
-        model,
-        path,
-        to={
-            KERNEL: None,
-            BIAS: np.zeros(5, "float32"),
-            "transformer/body/encoder/layer_9/ffn/conv1/bias": np.zeros(24, "float32"),
-            "transformer/body/other": np.zeros(1, "float32"),
-        },
-    )
+    changes = {
+        KERNEL: None,
+        BIAS: np.zeros(5, "float32"),
+        "transformer/body/encoder/layer_9/ffn/conv1/bias": np.zeros(24, "float32"),
+        "transformer/body/other": np.zeros(1, "float32"),
+    }
+    changed(model, path, to=changes)
     before = model.get_weights()
     with pytest.raises(UserError) as error:
         t2t.checkpoints.load_t2t(model, path)
     message = str(error.value)
     assert "\n" not in message
-    assert path in message
+    assert f"checkpoint {path} does not fit" in message and "vocabulary" in message
     assert f"missing: {KERNEL};" in message
-    assert (
-        "not in this model: transformer/body/encoder/layer_9/ffn/conv1/bias, "
-        "transformer/body/other;" in message
-    )
+    extra = "transformer/body/encoder/layer_9/ffn/conv1/bias, transformer/body/other;"
+    assert f"not in this model: {extra}" in message
     assert f"of another shape: {BIAS} is [5] there and [16] here" in message
-    for ours, theirs in zip(model.get_weights(), before, strict=True):
-        np.testing.assert_array_equal(ours, theirs)  # nothing was loaded in part
+    for ours, theirs in zip(model.get_weights(), before, strict=True):  # not loaded in part
+        np.testing.assert_array_equal(ours, theirs)
 
 
 @pytest.mark.parametrize("damage", ["gap", "other_depth"])
@@ -147,48 +132,30 @@ def test_shards_that_make_no_table(model, path, damage):
     assert f"not in this model: {TABLE}/weights_0, " in message
 
 
-def test_a_model_of_other_depth(model, path):
-    t2t.checkpoints.save_t2t(model, path)
-    with pytest.raises(UserError, match=r"not in this model: .*decoder/layer_1/encdec_attention"):
-        t2t.checkpoints.load_t2t(small_model("num_hidden_layers=1"), path)
-    with pytest.raises(UserError, match=r"missing: .*decoder/layer_2/encdec_attention"):
-        t2t.checkpoints.load_t2t(small_model("num_hidden_layers=3"), path)
-
-
 def test_no_checkpoint_there(model, tmp_path):
-    with pytest.raises(UserError, match=f"no checkpoint in directory {tmp_path}"):
-        t2t.checkpoints.load_t2t(model, str(tmp_path))
-    with pytest.raises(UserError, match=f"no checkpoint at {tmp_path}/model.ckpt-3"):
-        t2t.checkpoints.load_t2t(model, str(tmp_path / "model.ckpt-3"))
+    """A kill leaves parts, which TensorFlow writes as `...-0`."""
+    t2t.checkpoints.save_t2t(model, str(tmp_path / ".averaged.ckpt.unfinished-0"))
+    for name, place in ((".", f"in directory {tmp_path}"), ("a-3", f"at {tmp_path}/a-3")):
+        with pytest.raises(UserError, match=f"no checkpoint {place}"):
+            t2t.checkpoints.load_t2t(model, str(tmp_path / name))
 
 
-@pytest.mark.parametrize(
-    ("suffix", "damage"),
-    [
-        (".index", "cut"),
-        (".index", "other"),
-        (".data-00000-of-00001", "cut"),
-        (".data-00000-of-00001", "absent"),
-    ],
-)
+@pytest.mark.parametrize("suffix", [".index", ".data-00000-of-00001"])
+@pytest.mark.parametrize("damage", ["cut", "other"])
 def test_damaged_files(model, path, suffix, damage):
     t2t.checkpoints.save_t2t(model, path)
-    with open(path + suffix, "rb") as file:
-        content = file.read()
-    if damage == "absent":
-        os.remove(path + suffix)
-    else:
-        with open(path + suffix, "wb") as file:
-            file.write(content[: len(content) // 2] if damage == "cut" else b"not a table")
+    file = Path(path + suffix)
+    content = file.read_bytes()
+    file.write_bytes(content[: len(content) // 2] if damage == "cut" else b"not a table")
     with pytest.raises(UserError, match=f"checkpoint {path} cannot be read: ") as error:
         t2t.checkpoints.load_t2t(model, path)
     assert "\n" not in str(error.value)
 
 
-@pytest.mark.parametrize("place", ["file", "proc"])
+@pytest.mark.parametrize("place", ["file", "/proc/nowhere"])
 def test_a_place_that_cannot_be_written(model, tmp_path, place):
     (tmp_path / "file").write_text("in the way")
-    path = f"{tmp_path}/file/model.ckpt-0" if place == "file" else "/proc/nowhere/model.ckpt-0"
+    path = str(tmp_path / place / "model.ckpt-0")
     with pytest.raises(UserError, match=f"checkpoint {path} cannot be written: ") as error:
         t2t.checkpoints.save_t2t(model, path)
     assert "\n" not in str(error.value)
@@ -253,12 +220,6 @@ def test_any_character_in_a_path(model, tmp_path, folder):
         file.truncate(10)
     with pytest.raises(UserError, match=re.escape(f"checkpoint {path} cannot be read: ")):
         t2t.checkpoints.read(path)
-
-
-def test_a_relative_path(model, tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    t2t.checkpoints.save_t2t(model, "model.ckpt-0")
-    assert assert_loads("model.ckpt-0", model) == assert_loads(".", model) == 0
 
 
 def test_half_precision_loads_and_saves_float32(model, path):

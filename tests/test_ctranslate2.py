@@ -230,24 +230,32 @@ def test_subword_vocabulary_is_kept_as_t2t_writes_it(tmp_path):
 RELATIVE = "self_attention_type=dot_product_relative,max_relative_position=4"
 
 
+class Other(TokenTextEncoder):
+    """An encoder of one's own."""
+
+
+OTHER = {**words(), "targets": Other(vocab_list=[f"w{i}" for i in range(2, 23)])}
+
+
 @pytest.mark.parametrize(
-    ("overrides", "words_of_message"),
+    ("overrides", "options", "message"),
     [
-        ("proximity_bias=true", "proximity_bias; got True"),
-        ("unidirectional_encoder=true", "unidirectional_encoder; got True"),
-        (
-            "prepend_mode=prepend_inputs_full_attention",
-            "does not support prepend_mode; got prepend_inputs_full_attention",
-        ),
-        (RELATIVE, "relative and absolute positions together"),
-        ("layer_postprocess_sequence=dan", "got n with dan"),
-        ("attention_key_channels=32", "attention_key_channels greater than hidden_size=16; got 32"),
-        ("num_encoder_layers=0,num_hidden_layers=0", "an encoder without layers"),
+        ("proximity_bias=true", {}, "proximity_bias; got True"),
+        ("unidirectional_encoder=true", {}, "unidirectional_encoder; got True"),
+        ("prepend_mode=prepend_inputs_full_attention", {}, "support prepend_mode; got prepend_inputs_full_"),
+        (RELATIVE, {}, "relative and absolute positions together"),
+        ("layer_postprocess_sequence=dan", {}, "got n with dan"),
+        ("attention_key_channels=32", {}, "attention_key_channels greater than hidden_size=16; got 32"),
+        ("num_encoder_layers=0,num_hidden_layers=0", {}, "an encoder without layers"),
+        ("", {"encoders": words(30)}, "inputs has 30 tokens and the model 23"),
+        ("", {"encoders": OTHER}, "encoder of the targets is a Other"),
+        ("", {"quantization": "int9"}, "'int9'.*Did you mean 'int"),
     ],
-)
-def test_refuses_what_ctranslate2_has_not(overrides, words_of_message, tmp_path):
-    with pytest.raises(UserError, match=words_of_message) as caught:
-        export_ctranslate2(small_model(overrides), words(), str(tmp_path / "model"))
+)  # fmt: skip
+def test_refuses_what_ctranslate2_has_not(overrides, options, message, tmp_path):
+    with pytest.raises(UserError, match=message) as caught:
+        options = {"encoders": words(), **options}
+        export_ctranslate2(small_model(overrides), directory=str(tmp_path / "model"), **options)
     assert "\n" not in str(caught.value)
     assert list(tmp_path.iterdir()) == []
 
@@ -266,30 +274,20 @@ def test_every_setting_that_decides_the_logits_is_expressed_or_refused():
     assert set(INFERENCE_SETTINGS) == expressed | refused
 
 
-def test_refuses_other_vocabularies_types_and_directories(tmp_path, monkeypatch):
-    model = search_model()
-    with pytest.raises(UserError, match="inputs has 30 tokens and the model 23"):
-        export_ctranslate2(model, words(30), str(tmp_path / "model"))
-    with pytest.raises(UserError, match=r"'int9'.*Did you mean 'int"):
-        export_ctranslate2(model, words(), str(tmp_path / "model"), quantization="int9")
-
-    class Other(TokenTextEncoder):
-        """An encoder of one's own."""
-
-    encoders = {**words(), "targets": Other(vocab_list=[f"w{i}" for i in range(2, 23)])}
-    with pytest.raises(UserError, match="encoder of the targets is a Other"):
-        export_ctranslate2(model, encoders, str(tmp_path / "model"))
+def test_refuses_other_directories(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    for directory in (".", str(tmp_path)):
-        with pytest.raises(UserError, match="is the current directory: name another"):
-            export_ctranslate2(model, words(), directory)
-    monkeypatch.undo()
     (tmp_path / "file").write_text("")
-    with pytest.raises(UserError, match="is not empty"):
-        export_ctranslate2(model, words(), str(tmp_path))
-    with pytest.raises(UserError, match="cannot be written"):
-        export_ctranslate2(model, words(), str(tmp_path / "file" / "model"))
-    assert [path.name for path in tmp_path.iterdir()] == ["file"]
+    (tmp_path / "full").mkdir()
+    (tmp_path / "full" / "file").touch()
+    for directory, message in {
+        ".": "is the current directory: name another",
+        str(tmp_path): "is the current directory: name another",
+        "full": "is not empty",
+        "file/model": "cannot be written",
+    }.items():
+        with pytest.raises(UserError, match=message):
+            export_ctranslate2(search_model(), words(), directory)
+    assert {path.name for path in tmp_path.iterdir()} == {"file", "full"}
 
 
 def test_translator_refuses_what_it_cannot_do(directory_of, tmp_path):

@@ -6,19 +6,11 @@ import tensorflow as tf
 from networks import SOURCE, small_model
 
 import t2t_keras as t2t
-from t2t_keras import checkpoints, model_kinds
+from t2t_keras import checkpoints, decoding, model_kinds
 from t2t_keras.data import Problem
-from t2t_keras.decoding import (
-    Classifier,
-    DecodeSettings,
-    Ensemble,
-    PairScorer,
-    Translator,
-    sample,
-    score,
-    search,
-)
+from t2t_keras.decoding import DecodeSettings, Ensemble
 from t2t_keras.decoding.constraints import Phrases
+from t2t_keras.decoding.translator import Line
 from t2t_keras.errors import UserError
 from t2t_keras.export.ctranslate2 import export_ctranslate2
 from t2t_keras.export.served import served_class
@@ -69,41 +61,40 @@ def encoders(model):
 
 
 def searched(model, tmp_path):
-    found = search(model, SOURCE, OPTIONS)
+    found = decoding.search(model, SOURCE, OPTIONS)
     batch = {"targets": found.ids[:, 0]} | ({"inputs": SOURCE} if model.source_vocab_size else {})
     assert found.ids.shape[:2] == found.lengths.shape == found.scores.shape == (4, 1)
     assert found.token_scores.shape == found.ids.shape
-    assert (
-        model.kind == "language_model" or np.isfinite(score(model, SOURCE, batch["targets"])).all()
-    )
+    if model.kind != "language_model":
+        assert np.isfinite(decoding.score(model, SOURCE, batch["targets"])).all()
 
 
 def sampled(model, tmp_path):
-    ids, _ = sample(model, SOURCE, seed=1, extra_length=2)
+    ids, _ = decoding.sample(model, SOURCE, seed=1, extra_length=2)
     assert ids.shape[0] == 4
 
 
 def with_phrases(model, tmp_path):
     source = SOURCE if model.kind == "translation" else np.full([4, 2], 5)
-    found = search(model, source, OPTIONS, strategy=Phrases.of([[[7]]] * 4))
+    found = decoding.search(model, source, OPTIONS, strategy=Phrases.of([[[7]]] * 4))
     assert np.any(found.ids[:, 0] == 7, -1).all()
 
 
 def scored(model, tmp_path):
     inputs = SOURCE if model.kind == "translation" else None
-    assert np.all(score(model, inputs, TARGETS) < 0)
+    assert np.all(decoding.score(model, inputs, TARGETS) < 0)
 
 
 def texts(model, tmp_path):
-    kind = Classifier if model.kind == "classification" else Translator
+    kind = decoding.Classifier if model.kind == "classification" else decoding.Translator
     assert len(kind(model, encoders(model), OPTIONS).translate(LINES)) == 2
 
 
 def lines_scored(model, tmp_path):
-    from t2t_keras.decoding.translator import Line
-
     lines = LINES if model.kind == "language_model" else PAIRS
-    found = PairScorer(model, encoders(model)).score_lines(Line(*x) for x in enumerate(lines, 1))
+    found = decoding.PairScorer(model, encoders(model)).score_lines(
+        Line(*x) for x in enumerate(lines, 1)
+    )
     assert all(each.loss > 0 for each in found)
 
 
@@ -154,13 +145,22 @@ def rounded(model, tmp_path):
     assert {weight.dtype for each in copy.members for weight in each.weights} == {"bfloat16"}
 
 
+NEEDS_BOTH = dict.fromkeys(
+    ("language model", "classifier"), "needs a model with an encoder and a decoder"
+)
+OF_ONE = {
+    "ensemble": "an ensemble has no attention of its own",
+    "prepended": "without prepend_mode",
+}
+NO_OUTPUTS = {"classifier": "no outputs to search"}
+NO_TOKENS = {"classifier": "a classifier has no target tokens"}
 CONSUMERS = {
-    "search": (searched, {"classifier": "no outputs to search"}),
-    "sample": (sampled, {"classifier": "no outputs to search"}),
-    "phrases": (with_phrases, {"classifier": "no outputs to search"}),
-    "score": (scored, {"classifier": "a classifier has no target tokens"}),
+    "search": (searched, NO_OUTPUTS),
+    "sample": (sampled, NO_OUTPUTS),
+    "phrases": (with_phrases, NO_OUTPUTS),
+    "score": (scored, NO_TOKENS),
     "texts": (texts, {}),
-    "scored lines": (lines_scored, {"classifier": "a classifier has no target tokens"}),
+    "scored lines": (lines_scored, NO_TOKENS),
     "evaluation": (evaluated, {}),
     "SavedModel": (served, {}),
     "CTranslate2": (
@@ -168,28 +168,14 @@ CONSUMERS = {
         {
             "ensemble": "does not support ensembles",
             "prepended": "does not support prepend_mode",
-            "language model": "needs a model with an encoder and a decoder",
-            "classifier": "needs a model with an encoder and a decoder",
+            **NEEDS_BOTH,
         },
     ),
     "attention": (
         attended,
-        {
-            "ensemble": "an ensemble has no attention of its own",
-            "prepended": "without prepend_mode",
-            "language model": "for models with an encoder and a decoder only",
-            "classifier": "for models with an encoder and a decoder only",
-        },
+        {**OF_ONE, **dict.fromkeys(NEEDS_BOTH, "for models with an encoder and a decoder only")},
     ),
-    "alignment": (
-        aligned,
-        {
-            "ensemble": "an ensemble has no attention of its own",
-            "prepended": "without prepend_mode",
-            "language model": "needs a model with an encoder and a decoder",
-            "classifier": "needs a model with an encoder and a decoder",
-        },
-    ),
+    "alignment": (aligned, {**OF_ONE, **NEEDS_BOTH}),
     "checkpoint": (saved, {"ensemble": "a checkpoint holds one model"}),
     "half precision": (rounded, {}),
 }
@@ -197,17 +183,18 @@ CONSUMERS = {
 
 def refusal(refusals, name):
     """The message for a kind; an ensemble's comes first, and else what its members say."""
-    names = [
-        key for key in refusals if key in name or (key == "classifier" and "classifiers" in name)
-    ]
-    return refusals[names[0]] if names else None
+    return next((message for key, message in refusals.items() if key in name), None)
+
+
+@pytest.fixture(params=KINDS)
+def name(request):
+    if "8" in request.param and not has_int8():
+        pytest.skip("TensorFlow has no product in 8 bits here: it needs oneDNN")
+    return request.param
 
 
 @pytest.mark.parametrize("consumer", CONSUMERS)
-@pytest.mark.parametrize("name", KINDS)
 def test_every_kind_with_every_consumer(name, consumer, tmp_path, eagerly):
-    if "8" in name and not has_int8():
-        pytest.skip("TensorFlow has no product in 8 bits here: it needs oneDNN")
     model, (use, refusals) = KINDS[name](), CONSUMERS[consumer]
     if message := refusal(refusals, name):
         with pytest.raises(UserError, match=message):
@@ -216,10 +203,7 @@ def test_every_kind_with_every_consumer(name, consumer, tmp_path, eagerly):
         use(model, tmp_path)
 
 
-@pytest.mark.parametrize("name", KINDS)
 def test_a_model_has_what_the_protocol_lists(name):
-    if "8" in name and not has_int8():
-        pytest.skip("TensorFlow has no product in 8 bits here: it needs oneDNN")
     model = KINDS[name]()
     listed = [each for each in vars(model_kinds.Model) if not each.startswith("_")]
     names = [*listed, *model_kinds.Model.__annotations__]

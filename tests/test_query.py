@@ -13,14 +13,17 @@ import threading
 import time
 from types import SimpleNamespace
 
-import numpy as np
 import pytest
 import tensorflow as tf
 import toy
+from networks import small_model
 
 from t2t_keras.cli.query import answer_lines
+from t2t_keras.decoding import DecodeSettings, Translator
 from t2t_keras.errors import UserError
+from t2t_keras.export import export_saved_model
 from t2t_keras.serving import SavedModel, TextClient, connect
+from t2t_keras.text import SubwordTextEncoder
 
 pytest.importorskip("tensorflow_serving", reason="tensorflow-serving-api is not installed")
 
@@ -28,6 +31,12 @@ import grpc
 from prediction_service import ServedModel, grpc_server, rest_server
 from tensorflow.core.framework import tensor_pb2
 from tensorflow_serving.apis import get_model_metadata_pb2, predict_pb2
+
+SETTINGS = DecodeSettings(beam_size=2, extra_length=5, return_beams=True)
+TEXTS = ["the cat sat on the mat", "a cat_and\\dog, Grüße!"]
+ENCODER = SubwordTextEncoder.build_from_generator(TEXTS * 50, 60)
+ENCODERS = {"inputs": ENCODER, "targets": ENCODER}
+LINES = ["the mat", "", "a dog sat", "Grüße, \u4f60_!", "  cat\t"]
 
 STRINGS = tf.TensorSpec([None], tf.string)
 
@@ -37,9 +46,8 @@ class Turner(tf.Module):
 
     @tf.function(input_signature=[STRINGS])
     def translate(self, text):
-        turned = tf.strings.reduce_join(
-            tf.reverse(tf.strings.unicode_split(text, "UTF-8").to_tensor(""), [1]), 1
-        )
+        letters = tf.strings.unicode_split(text, "UTF-8").to_tensor("")
+        turned = tf.strings.reduce_join(tf.reverse(letters, [1]), 1)
         lengths = tf.cast(tf.strings.length(text), tf.float32)
         return {
             "translation": turned,
@@ -64,9 +72,8 @@ class Turner(tf.Module):
 
     @tf.function(input_signature=[STRINGS])
     def choosy(self, text):
-        with tf.control_dependencies(
-            [tf.debugging.Assert(tf.reduce_all(text != "no"), ["Not no."])]
-        ):
+        allowed = tf.debugging.Assert(tf.reduce_all(text != "no"), ["Not no."])
+        with tf.control_dependencies([allowed]):
             text = tf.identity(text)
         return {"translations": text[:, None], "scores": tf.zeros([tf.size(text), 1])}
 
@@ -76,10 +83,8 @@ def versions(tmp_path_factory):
     """A directory of versions, of which 10 is the highest that holds a model."""
     directory = tmp_path_factory.mktemp("models") / "turner"
     module = Turner()
-    signatures = {
-        name: getattr(module, name)
-        for name in ("translate", "serialized_example", "score", "choosy")
-    }
+    names = ("translate", "serialized_example", "score", "choosy")
+    signatures = {name: getattr(module, name) for name in names}
     for version, default in (("9", "serialized_example"), ("10", "translate")):
         signatures["serving_default"] = signatures[default]
         tf.saved_model.save(module, str(directory / version), signatures)
@@ -88,11 +93,23 @@ def versions(tmp_path_factory):
 
 
 @pytest.fixture(scope="module")
-def models(versions):
-    return {
-        "turner": ServedModel(str(versions / "10")),
-        "of t2t": ServedModel(str(versions / "9")),
-    }
+def small():
+    """A model that is exported by us."""
+    size = ENCODER.vocab_size
+    return small_model("num_hidden_layers=1", size, size, spread=3.0, ending=1.0)
+
+
+@pytest.fixture(scope="module")
+def directories(versions, small, tmp_path_factory):
+    """The directory of each model that is served."""
+    directory = str(tmp_path_factory.mktemp("export"))
+    exported = export_saved_model(small, ENCODERS, directory, SETTINGS, warm_up=False)
+    return {"turner": str(versions / "10"), "of t2t": str(versions / "9"), "small": exported}
+
+
+@pytest.fixture(scope="module")
+def models(directories):
+    return {name: ServedModel(directory) for name, directory in directories.items()}
 
 
 @pytest.fixture(scope="module")
@@ -112,81 +129,40 @@ def address(request):
     return request.getfixturevalue("grpc_address" if request.param == "gRPC" else "rest_address")
 
 
-@pytest.fixture(scope="module")
-def free_port():
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        yield free.getsockname()[1]  # bound, not listened at
-
-
 # Text in, text out, whatever is between.
 
 
-def every_way(versions, grpc_address, rest_address, name="turner"):
-    version = {"turner": "10", "of t2t": "9"}[name]
-    return [
-        connect(grpc_address, name),
-        connect(rest_address, name),
-        SavedModel(str(versions / version)),
+@pytest.fixture(scope="module")
+def ways(directories, grpc_address, rest_address):
+    """The model of a name over gRPC, over REST, and in this process."""
+    return lambda name="turner": [
+        *(connect(address, name) for address in (grpc_address, rest_address)),
+        SavedModel(directories[name]),
     ]
 
 
-def test_translates_over_grpc_and_rest_and_in_process(versions, grpc_address, rest_address):
-    for model in every_way(versions, grpc_address, rest_address):
-        found = TextClient(model).translate(["abc", "Grüße 你", ""])
-        assert [answer.texts for answer in found] == [
-            ["cba", "abc"],
-            ["你 eßürG", "Grüße 你"],
-            ["", ""],
-        ]
-        assert found[0].scores == [-3, -6]
+def test_texts_and_scores_of_an_export_are_those_without_a_server(ways, small):
+    ours = list(Translator(small, ENCODERS, SETTINGS).translate(LINES))
+    for way in ways("small"):
+        for signature in ("serving_default", "serialized_example"):
+            found = TextClient(way, signature, ENCODERS).translate(LINES)
+            assert [answer.texts for answer in found] == [answer.texts for answer in ours]
+            scores = [pytest.approx(answer.scores, abs=1e-4) for answer in ours]
+            assert [answer.scores for answer in found] == scores
+            assert not any(answer.truncated for answer in found)
+        long, short = TextClient(way).translate([b"cat " * 10_000, b"cat \xff\xfe"])
+        assert (long.truncated, short.truncated, len(short.texts)) == (True, False, 2)
 
 
-def test_any_bytes_and_any_length_arrive(versions, grpc_address, rest_address):
-    texts = [b"\x00\x01\t\r", b"x" * 1_000_000, "\u2028\U0001f600"]
-    for model in every_way(versions, grpc_address, rest_address):
+def test_translates_over_grpc_and_rest_and_in_process(ways):
+    """Any bytes and any length arrive."""
+    texts = ["abc", "Grüße 你", "", b"\x00\x01\t\r", b"x" * 1_000_000, "\u2028\U0001f600"]
+    strings = [text.decode() if isinstance(text, bytes) else text for text in texts]
+    for model in ways():
         found = TextClient(model).translate(texts)
-        assert [answer.texts[0] for answer in found] == [
-            t.decode()[::-1] if isinstance(t, bytes) else t[::-1] for t in texts
-        ]
-        assert [answer.truncated for answer in found] == [False, True, False]
-
-
-def test_encodes_for_t2ts_signature(versions, grpc_address, rest_address):
-    class Letters:
-        vocab_size = 0x110000
-
-        def encode(self, text):
-            return [ord(letter) for letter in text]
-
-        def decode(self, ids):
-            return "".join(map(chr, ids))
-
-    encoders = {"inputs": Letters(), "targets": Letters()}
-    for model in every_way(versions, grpc_address, rest_address, "of t2t"):
-        found = TextClient(model, encoders=encoders).translate([" abc ", "de", "你"])
-        assert [answer.texts for answer in found] == [["cba"], ["ed"], ["你"]]
-        assert [answer.scores for answer in found] == [[-3], [-2], [-1]]
-
-
-def test_reads_several_hypotheses_of_t2ts_signature():
-    beams = SimpleNamespace(
-        signatures=lambda: {"serving_default": (["input"], ["outputs", "scores"])},
-        predict=lambda *arguments: {
-            "outputs": np.array([[[5, 1, 0], [6, 7, 1]]]),
-            "scores": np.array([[-1.0, -2]]),
-        },
-    )
-
-    class Numbers:
-        vocab_size = 10
-        encode = staticmethod(lambda text: [5])
-        decode = staticmethod(lambda ids: " ".join(map(str, ids)))
-
-    encoders = {"inputs": Numbers(), "targets": Numbers()}
-    (found,) = TextClient(beams, encoders=encoders).translate(["x"])
-    assert found.texts == ["5", "6 7"]
-    assert found.scores == [-1, -2]
+        assert [answer.texts for answer in found] == [[text[::-1], text] for text in strings]
+        assert [answer.truncated for answer in found] == [len(text) > 100 for text in strings]
+        assert found[0].scores == [-3, -6]
 
 
 # What goes wrong ends in one line.
@@ -206,8 +182,8 @@ def test_signatures_that_cannot_be_called(address, name, signature, message):
         TextClient(connect(address, name), signature)
 
 
-def test_what_the_model_refuses(address, versions):
-    for model in (connect(address, "turner"), SavedModel(str(versions))):
+def test_what_the_model_refuses(ways):
+    for model in ways():
         client = TextClient(model, "choosy")
         with pytest.raises(UserError, match=r"Not no\.") as caught:
             client.translate(["no"])
@@ -227,9 +203,12 @@ def test_address_of_no_known_form(server):
     refused(server, "must be HOST:PORT for gRPC or http://HOST:PORT for REST")
 
 
-def test_addresses_without_such_a_server(free_port, grpc_address, rest_address):
-    refused(f"127.0.0.1:{free_port}", r"TensorFlow Serving .* is this its gRPC port\?.*refused")
-    refused(f"http://127.0.0.1:{free_port}", r"its --rest_api_port\? .*refused")
+def test_addresses_without_such_a_server(grpc_address, rest_address):
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))  # bound, not listened at
+        address = f"127.0.0.1:{free.getsockname()[1]}"
+        refused(address, r"TensorFlow Serving .* is this its gRPC port\?.*refused")
+        refused(f"http://{address}", r"its --rest_api_port\? .*refused")
     refused(f"http://{grpc_address}", "not answered like TensorFlow Serving")
     refused(rest_address[7:], f"^{rest_address[7:]}.*gRPC port")
 
@@ -240,16 +219,10 @@ def test_server_that_takes_too_long():
         silent.listen()
         address = f"127.0.0.1:{silent.getsockname()[1]}"
         start = time.perf_counter()
+        message = r"has not answered .* within 0\.3 seconds \(--timeout_secs"
         for server in (address, f"http://{address}"):
-            refused(
-                server, r"has not answered .* within 0\.3 seconds \(--timeout_secs", timeout=0.3
-            )
+            refused(server, message, timeout=0.3)
     assert time.perf_counter() - start < 5
-
-
-def metadata(inputs="text", outputs="translations"):
-    signature = {"inputs": {inputs: {}}, "outputs": {outputs: {}, "scores": {}}}
-    return {"metadata": {"signature_def": {"signature_def": {"serving_default": signature}}}}
 
 
 @contextlib.contextmanager
@@ -265,10 +238,6 @@ def rest_server_that_answers(answers):
                 for answer in found:
                     is_raw = isinstance(answer, bytes)
                     self.wfile.write(answer if is_raw else json.dumps(answer).encode())
-
-        def do_POST(self):
-            self.rfile.read(int(self.headers["Content-Length"]))
-            self.do_GET()
 
         def log_message(self, *args):
             pass
@@ -297,10 +266,15 @@ def rest_server_that_answers(answers):
     ],
 )
 def test_metadata_of_another_shape(answers, message):
+    before = r"not answered like TensorFlow Serving.* its --rest_api_port\? "
     with rest_server_that_answers(answers) as address:
-        refused(
-            address, rf"not answered like TensorFlow Serving.* its --rest_api_port\? .*{message}"
-        )
+        refused(address, f"{before}.*{message}")
+
+
+def answering(outputs, takes="text", returns="translations"):
+    """A model that gives this answer to every request."""
+    signatures = {"serving_default": ([takes], [returns, "scores"])}
+    return SimpleNamespace(signatures=lambda: signatures, predict=lambda *arguments: outputs)
 
 
 @pytest.mark.parametrize(
@@ -320,11 +294,9 @@ def test_metadata_of_another_shape(answers, message):
     ],
 )
 def test_an_answer_of_another_shape(outputs, message):
-    answers = {"metadata": metadata(), ":predict": {"outputs": outputs}}
-    with rest_server_that_answers(answers) as address:
-        client = TextClient(connect(address, "turner"))
-        with pytest.raises(UserError, match=message) as caught:
-            client.translate(["x"])
+    client = TextClient(answering(outputs))
+    with pytest.raises(UserError, match=message) as caught:
+        client.translate(["x"])
     assert "\n" not in str(caught.value)
 
 
@@ -332,46 +304,39 @@ def test_an_answer_of_another_shape(outputs, message):
 def test_ids_that_are_none_are_not_answered(wrong):
     encoder = SimpleNamespace(encode=lambda text: [5], decode=str, vocab_size=10)
     outputs = {"outputs": [[[wrong]]], "scores": [[1]]}
-    answers = {"metadata": metadata("input", "outputs"), ":predict": {"outputs": outputs}}
-    with rest_server_that_answers(answers) as address:
-        encoders = {"inputs": encoder, "targets": encoder}
-        client = TextClient(connect(address, "turner"), encoders=encoders)
-        with pytest.raises(UserError, match="the answer has no outputs and scores of 1 texts: "):
-            client.translate(["x"])
-        outputs["outputs"] = [[[5, 12, 1]]]  # 12: of `vocab_divisor`
-        assert client.translate(["x"])[0].texts == ["[5]"]
+    encoders = {"inputs": encoder, "targets": encoder}
+    client = TextClient(answering(outputs, "input", "outputs"), encoders=encoders)
+    with pytest.raises(UserError, match="the answer has no outputs and scores of 1 texts: "):
+        client.translate(["x"])
+    outputs["outputs"] = [[[5, 12, 1]]]  # 12: of `vocab_divisor`
+    assert client.translate(["x"])[0].texts == ["[5]"]
 
 
-def grpc_answer(monkeypatch, answer):
+def grpc_answer(answer):
     """A model whose server gives this answer to every request."""
     model = connect("localhost:1", "turner")
-    service = SimpleNamespace(
-        GetModelMetadata=lambda request, timeout: answer, Predict=lambda request, timeout: answer
-    )
-    monkeypatch.setattr(model, "_service", service)
+    answers = dict.fromkeys(("GetModelMetadata", "Predict"), lambda request, timeout: answer)
+    model._service = SimpleNamespace(**answers)
     return model
 
 
-def packed(**content):
+def packed(url, value):
     answer = get_model_metadata_pb2.GetModelMetadataResponse()
-    answer.metadata["signature_def"].type_url = content["url"]
-    answer.metadata["signature_def"].value = content["value"]
+    answer.metadata["signature_def"].type_url = f"type.googleapis.com/{url}"
+    answer.metadata["signature_def"].value = value
     return answer
-
-
-MAP = "type.googleapis.com/tensorflow.serving.SignatureDefMap"
 
 
 @pytest.mark.parametrize(
     ("answer", "message"),
     [
         (get_model_metadata_pb2.GetModelMetadataResponse(), "'metadata'"),
-        (packed(url="type.googleapis.com/unknown", value=b""), "unknown"),
-        (packed(url=MAP, value=b"\xff"), "parsing"),
+        (packed("unknown", b""), "unknown"),
+        (packed("tensorflow.serving.SignatureDefMap", b"\xff"), "parsing"),
     ],
 )
-def test_metadata_of_another_shape_over_grpc(monkeypatch, answer, message):
-    model = grpc_answer(monkeypatch, answer)
+def test_metadata_of_another_shape_over_grpc(answer, message):
+    model = grpc_answer(answer)
     with pytest.raises(UserError, match=rf"not answered like TensorFlow Serving .*{message}"):
         model.signatures()
 
@@ -386,23 +351,21 @@ def test_metadata_of_another_shape_over_grpc(monkeypatch, answer, message):
         *(({"dtype": kind, "tensor_content": b"12345678"}, [1]) for kind in (*range(40), 101, 999)),
     ],
 )
-def test_an_answer_of_another_shape_over_grpc(monkeypatch, tensor, shape):
+def test_an_answer_of_another_shape_over_grpc(tensor, shape):
     answer = predict_pb2.PredictResponse()
     answer.outputs["translations"].MergeFrom(tf.make_tensor_proto([["a"]]))
     answer.outputs["scores"].MergeFrom(tensor_pb2.TensorProto(**tensor))
     for size in shape:
         answer.outputs["scores"].tensor_shape.dim.add(size=size)
-    model = grpc_answer(monkeypatch, answer)
-    monkeypatch.setattr(
-        model, "signatures", lambda: {"serving_default": (["text"], ["translations", "scores"])}
-    )
-    try:
+    model = grpc_answer(answer)
+    model.signatures = answering(None).signatures
+    if tensor["dtype"] in (2, 9, 23) and shape == [1]:  # numbers of eight bytes
         (found,) = TextClient(model).translate(["x"])
-    except UserError as error:
-        assert "\n" not in str(error)
-    else:
-        assert tensor["dtype"] in (2, 9, 23)  # numbers of eight bytes
         assert isinstance(found.scores[0], float)
+        return
+    with pytest.raises(UserError) as caught:
+        TextClient(model).translate(["x"])
+    assert "\n" not in str(caught.value)
 
 
 def test_server_that_offers_no_predictions():
@@ -432,20 +395,13 @@ def test_missing_package_names_what_to_install(monkeypatch):
 # The command.
 
 
-def test_command_translates_once(grpc_address):
-    done = toy.command(
-        "query", f"--server={grpc_address}", "--servable_name=turner", "--inputs_once=abc"
-    )
-    assert done.returncode == 0, done.stderr
-    assert done.stdout == "cba\t-3.000\tabc\t-6.000\n"
+def test_command_translates_once_and_each_line_of_standard_input(grpc_address, rest_address):
+    def output(address, *flags, **options):
+        flags = (f"--server={address}", "--servable_name=turner", *flags)
+        return toy.ran("query", *flags, **options)
 
-
-def test_command_translates_each_line_of_standard_input(rest_address):
-    done = toy.command(
-        *("query", f"--server={rest_address}", "--servable_name=turner"),
-        input="ab\n\nGrüße\n" + "x" * 101 + "\n",
-    )
-    assert done.returncode == 0, done.stderr
+    assert output(grpc_address, "--inputs_once=abc").stdout == "cba\t-3.000\tabc\t-6.000\n"
+    done = output(rest_address, input="ab\n\nGrüße\n" + "x" * 101 + "\n")
     lines = done.stdout.split("\n")
     assert [line.split("\t")[0] for line in lines] == ["ba", "", "eßürG", "x" * 101, ""]
     assert done.stderr == "too long: only the first part is translated\n"
@@ -462,17 +418,9 @@ def test_rest_needs_no_tensorflow(rest_address):
 
 
 def test_command_takes_t2ts_flags_for_t2ts_signature(versions, tmp_path):
-    data_dir = toy.generate(tmp_path)
-    done = toy.command(
-        "query",
-        f"--saved_model={versions / '9'}",
-        f"--problem={toy.PROBLEM}",
-        f"--data_dir={data_dir}",
-        "--timeout_secs=5",
-        "--inputs_once=a",
-    )
-    assert done.returncode == 0, done.stderr
-    assert done.stdout.startswith("a\t-")
+    data = (f"--problem={toy.PROBLEM}", f"--data_dir={toy.generate(tmp_path)}")
+    model = (f"--saved_model={versions / '9'}", "--timeout_secs=5", "--inputs_once=a")
+    assert toy.ran("query", *model, *data).stdout.startswith("a\t-")
 
 
 class Lines(io.StringIO):
@@ -518,10 +466,7 @@ def test_escapes_of_a_translation_do_not_reach_a_terminal(versions):
         ([], "give --server=HOST:PORT and --servable_name=NAME, or --saved_model=DIR."),
         (["--server=localhost:1"], "--servable_name is missing"),
         (["--server=localhost:1", "--saved_model=x"], "give one"),
-        (
-            ["--saved_model=/nowhere"],
-            "/nowhere cannot be loaded as an export of t2t-keras-export: [Errno 2] No such",
-        ),
+        (["--saved_model=/nowhere"], "/nowhere cannot be loaded as an export of t2t-keras-export"),
         (["--server=localhost", "--servable_name=x"], "must be HOST:PORT"),
         (["--server=localhost:1", "--servable_name=x", "--timeout_secs=0"], "timeout_secs"),
         (["--server=localhost:1", "--servable_name=x", "--data_dir=d"], "--problem is missing"),
@@ -536,20 +481,13 @@ def test_command_says_what_is_wrong(arguments, words):
 
 def test_load_and_hostile_input_leave_the_server_alive(versions):
     script = toy.ROOT / "benchmarks" / "serving.py"
-    done = subprocess.run(
-        [
-            toy.programs() / "python",
-            script,
-            f"--saved_model={versions / '10'}",
-            "--requests=60",
-            "--threads=4",
-        ],
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+    flags = (f"--saved_model={versions / '10'}", "--requests=60", "--threads=4")
+    done = toy.python(script, *flags)
     assert done.returncode == 0, done.stdout + done.stderr
-    assert "60 requests from 4 threads" in done.stdout
-    assert "errors: 0; answers that changed: 0" in done.stdout
-    assert "1 MB of text: 1050000 characters, cut" in done.stdout
-    assert "empty: 0 characters" in done.stdout
+    for line in (
+        "60 requests from 4 threads",
+        "errors: 0; answers that changed: 0",
+        "1 MB of text: 1050000 characters, cut",
+        "empty: 0 characters",
+    ):
+        assert line in done.stdout

@@ -43,20 +43,16 @@ def test_a_run_of_t2t_goes_on_with_its_settings(directory):
     assert checkpoints.read_settings(directory) == (hp, {"problem": "translate_ende_wmt8k"})
 
 
-def test_the_settings_that_differ_from_those_of_t2t_are_named(directory):
-    with pytest.raises(UserError) as caught:
-        checkpoints.write_settings(directory, registry.hparams(OLD + ",num_heads=4"), {})
-    message, _, give = str(caught.value).partition(": give --hparams=")
-    assert message.endswith("other settings (num_heads was 2 and is now 4)")
-    assert registry.hparams(give.split(" to resume it")[0]) == registry.hparams(OLD)
-
-
 def test_a_run_of_t2t_is_resumed_by_what_the_error_says(directory):
     """T2T's own command names the set alone, whose values of today are others."""
-    with pytest.raises(UserError) as caught:
-        checkpoints.write_settings(directory, registry.hparams("transformer_test"), {})
-    given = str(caught.value).partition("--hparams=")[2].split(" to resume it")[0]
-    checkpoints.write_settings(directory, registry.hparams(given), {})
+    for given in (OLD + ",num_heads=4", "transformer_test"):
+        with pytest.raises(UserError) as caught:
+            checkpoints.write_settings(directory, registry.hparams(given), {})
+        message, _, remedy = str(caught.value).partition(": give --hparams=")
+        heads = message.endswith("other settings (num_heads was 2 and is now 4)")
+        assert heads == ("heads" in given)
+        old = registry.hparams(remedy.partition(" to resume it")[0])
+    checkpoints.write_settings(directory, old, {})
 
 
 def test_settings_of_a_users_own_are_compared_too(tmp_path):
@@ -140,38 +136,21 @@ def test_what_matters_in_training_alone_does_not_keep_a_model_from_decoding(tmp_
         ("run.json", "[" * 100_000, "run.json is not JSON: maximum recursion depth"),
         ("run.json", "[1]", r"run.json must be an object, got \[1\]"),
         ("run.json", '{"starts": {}}', r"run.json: starts must be a list, got {}"),
-        (
-            "run.json",
-            '{"starts": [{"started": 5}]}',
-            r"run.json: starts\[0\] has no started_seconds",
-        ),
+        ("run.json", '{"starts": [{"started": 5}]}', r"run.json: starts\[0\] has no started_seconds"),
         ("run.json", '{"averages": {"a": "b"}}', r"run.json: averages.a must be a list"),
         ("run.json", '{"source_vocab_size": 0}', r"run.json: source_vocab_size must be an integer"),
-        ("hparams.json", "[" * 100_000, "hparams.json is not JSON: maximum recursion depth"),
         ("hparams.json", "5", "hparams.json must be an object, got 5"),
-        (
-            "hparams.json",
-            '{"num_heads": [2]}',
-            r"hparams.json: hparam num_heads must be an integer",
-        ),
-        (
-            "hparams.json",
-            '{"dropout": null, "hidden_size": 1e99}',
-            "hparams.json: hparam .* must be",
-        ),
+        ("hparams.json", '{"num_heads": [2]}', "hparams.json: hparam num_heads must be an integer"),
+        ("hparams.json", '{"dropout": null, "hidden_size": 1e99}', "hparams.json: hparam .* must be"),
         ("best", "", "best must hold the name of a checkpoint, got ''"),
         ("best", b"\xff", r"best cannot be read \(it is not UTF-8\): remove it to continue"),
         ("best", "../x", "best must hold the name of a checkpoint, got '../x'"),
         ("checkpoint", "", "checkpoint names no checkpoint: remove it"),
         ("checkpoint", b"\xff\xfe", "checkpoint names no checkpoint: remove it"),
         ("checkpoint", "model.ckpt-2", "checkpoint names no checkpoint: remove it"),
-        (
-            "flags.txt",
-            "--worker_gpu=many",
-            "flags.txt: --worker_gpu must be an integer, got 'many'",
-        ),
+        ("flags.txt", "--worker_gpu=many", "flags.txt: --worker_gpu must be an integer, got 'many'"),
     ],
-)
+)  # fmt: skip
 def test_a_damaged_file_is_named_with_its_field(name, content, message, tmp_path):
     run_files.write_run(tmp_path)
     (tmp_path / name).write_bytes(content if isinstance(content, bytes) else content.encode())
@@ -195,10 +174,9 @@ def read_all(directory):
     files_beside(str(directory / "averaged.ckpt"), [str(directory / "model.ckpt-200")])
 
 
-FILES = ("run.json", "hparams.json", "evaluations.jsonl", "checkpoint", "best", "flags.txt")
-
-
-@pytest.mark.parametrize("name", FILES)
+@pytest.mark.parametrize(
+    "name", ["run.json", "hparams.json", "evaluations.jsonl", "checkpoint", "best", "flags.txt"]
+)
 def test_damaged_by_chance_they_are_read_or_refused(name, tmp_path):
     """`T2T_KERAS_MUTATIONS=10000` tries as many of each."""
     run_files.write_run(tmp_path)

@@ -219,14 +219,11 @@ def state_text(names: Sequence[str]) -> str:
 
 
 def load_t2t(model, path: str) -> int:
-    """Loads a tensor2tensor checkpoint into a `Transformer`.
+    """Loads a tensor2tensor checkpoint into a `Transformer`; returns its `global_step`, else 0.
 
     Args:
         model: the model; its settings must describe the network of the checkpoint.
         path: prefix such as `dir/model.ckpt-250000`, or a directory (its latest checkpoint).
-
-    Returns:
-        The checkpoint's `global_step`, 0 if it has none.
 
     Raises:
         UserError: one message with every variable that is missing, extra or of another shape.

@@ -37,8 +37,8 @@ def export_saved_model(
 ) -> str:
     """Writes `directory/<version>`, which loads with TensorFlow only (T2T: `t2t-exporter`).
 
-    The version directory gets its name once it is complete, so a server can watch its parent. If another
-    process is exporting there, this one waits.
+    It returns that path, which gets its name once it is complete, so a server can watch the parent. If
+    another process is exporting there, this one waits.
 
     Args:
         model: a `Transformer` or an `Ensemble`.
@@ -52,9 +52,6 @@ def export_saved_model(
         warm_up: True: add requests that TensorFlow Serving runs when it starts.
         align_heads: adds the signature `align`; see `ServedTransformer`.
         phrases: adds `translate_with_phrases`, for words that must appear.
-
-    Returns:
-        The path of the version.
 
     Raises:
         UserError: the version exists, a name or number is not allowed, or the directory cannot be

@@ -68,7 +68,7 @@ class CTranslate2Translator:
         batch_size: int = 32,
         top_beams: int = 1,
     ) -> list[list[tuple[str, float]]]:
-        """Translates every line; results are in the order of the input.
+        """Returns for each line the (text, score) of its hypotheses that have ended, best first.
 
         Args:
             lines: the text to translate.
@@ -77,9 +77,6 @@ class CTranslate2Translator:
             extra_length: how many tokens longer than its input an output may be.
             batch_size: how many sentences (of similar length) to decode together.
             top_beams: how many hypotheses to return for each line, at most K.
-
-        Returns:
-            For each line the (text, score) of its hypotheses, best first, fewer if fewer have ended.
 
         Raises:
             UserError: a line has more tokens than the model has positions, or a number is out of range.
