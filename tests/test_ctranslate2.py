@@ -287,7 +287,7 @@ def test_refuses_other_directories(tmp_path, monkeypatch):
     }.items():
         with pytest.raises(UserError, match=message):
             export_ctranslate2(search_model(), words(), directory)
-    assert {path.name for path in tmp_path.iterdir()} == {"file", "full"}
+    assert [path.name for path in (tmp_path / "full").iterdir()] == ["file"]
 
 
 def test_translator_refuses_what_it_cannot_do(directory_of, tmp_path):

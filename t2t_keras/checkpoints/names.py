@@ -113,10 +113,10 @@ def _layers(model) -> Iterator[tuple[str, Any, dict[str, str]]]:
                 norms.append((f"{place}/layer_prepostprocess", before))
                 norms.append((f"{place}/layer_postprocess", after))
                 if name == "ffn":
-                    denses, variables = (sublayer.conv1, sublayer.conv2), _DENSE
+                    denses, variables = [sublayer.conv1, sublayer.conv2], _DENSE
                 else:
                     place, variables = f"{place}/multihead_attention", _KERNEL
-                    denses = (sublayer.q, sublayer.k, sublayer.v, sublayer.output_transform)
+                    denses = [sublayer.q, sublayer.k, sublayer.v, sublayer.output_transform]
                     if sublayer.max_relative_position:
                         yield f"{place}/dot_product_attention_relative", sublayer, _RELATIVE
                 for dense in denses:
