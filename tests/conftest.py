@@ -15,12 +15,11 @@ os.fsync = lambda descriptor: None  # nothing here cuts the power
 # be left alone with them at the end; and `make check` leaves them out.
 LONG = """
 docs distribution examples export trainer fit language_models prepend backends cli_train golden
-static_search parsing_problems cli_run on_the_fly train_step cli_decode golden_runs
-optimizers reading benchmarks engine text_graph transformer_keras search
+search parsing_problems cli_run on_the_fly train_step cli_decode golden_runs
+optimizers reading benchmarks engine text_graph transformer_keras
 translate_files attention_page text_sentencepiece fault_injection generation
 cli_datagen ctranslate2 query layers_contract beam records
-cli_inspect ensemble tfds packaging
-transformer_packed transformer
+cli_inspect tfds packaging transformer
 """
 
 

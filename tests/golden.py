@@ -25,12 +25,8 @@ FIRST_STEP = 4000
 """Global step at which T2T's three optimizer steps begin."""
 
 MODELS = (
-    "base_prenorm",
-    "base_v1_postnorm",
-    "separate_embeddings",
-    "learned_positions",
-    "key_channels",
-    "relative",
+    *("base_prenorm", "base_v1_postnorm", "separate_embeddings"),
+    *("learned_positions", "key_channels", "relative"),
 )
 """Tiny models that T2T trained for 300 steps to reverse their input, without dropout."""
 

@@ -11,6 +11,7 @@ SOURCE = np.array([[5, 9, 3, 7, 6, 1], [4, 1, 0, 0, 0, 0], [1, 0, 0, 0, 0, 0], [
 """Source ids, with an empty sentence and one of nothing but padding."""
 
 SMALL = "hidden_size=16,filter_size=24,num_heads=2,num_hidden_layers=2,symbol_modality_num_shards=3"
+UNSHARED, ONE_LAYER = "shared_embedding_and_softmax_weights=false", ",num_hidden_layers=1"
 
 
 def small_model(
@@ -24,18 +25,14 @@ def small_model(
     padding=0.0,
     **kwargs,
 ):
-    """A model whose every variable is random, norms and biases too.
+    """A model of `transformer_base` with `SMALL` and `overrides`, all of whose variables are random.
 
-    Args:
-        overrides: of `transformer_base` with `SMALL`.
-        spread: factor on what separates the logits; a wide one gives likely and unlikely tokens.
-        ending: how much likelier the end of sentence is made.
-        padding: the same of id 0.
+    `spread` is a factor on what separates the logits: a wide one gives likely and unlikely tokens.
+    `ending` is how much likelier the end of sentence is made, `padding` the same of id 0.
     """
     hp = t2t.registry.hparams("transformer_base", SMALL).override(overrides)
-    model = model_class(
-        hp, source_vocab_size=source_vocab, target_vocab_size=target_vocab, **kwargs
-    )
+    kwargs |= {"source_vocab_size": source_vocab, "target_vocab_size": target_vocab}
+    model = model_class(hp, **kwargs)
     random = np.random.default_rng(seed)
     for variable in model.trainable_variables:
         shape = tuple(variable.shape)
@@ -45,9 +42,8 @@ def small_model(
     norm = model.decoder.last_preprocess.layer_norm
     if norm is not None:
         norm.gamma.assign(norm.gamma * spread)
-        norm.beta.assign(
-            norm.beta + ending * model.softmax.table[1] + padding * model.softmax.table[0]
-        )
+        table = model.softmax.table
+        norm.beta.assign(norm.beta + ending * table[1] + padding * table[0])
     return model
 
 
@@ -57,18 +53,14 @@ def search_model(overrides=""):
 
     Not to be changed: the tests share it, and the graphs that TensorFlow has made for it.
     """
-    base = "shared_embedding_and_softmax_weights=false"
-    if "layers" not in overrides:
-        base += ",num_hidden_layers=1"  # half the time to make a graph
-    overrides = f"{base},{overrides}"
-    return small_model(overrides, spread=3.0, ending=1.0)
+    layers = "" if "layers" in overrides else ONE_LAYER  # half the time to make a graph
+    return small_model(f"{UNSHARED}{layers},{overrides}", spread=3.0, ending=1.0)
 
 
 @functools.cache
 def padding_model():
     """A model that chooses id 0 among its tokens, before and without an end. Not to be changed."""
-    overrides = "shared_embedding_and_softmax_weights=false,num_hidden_layers=1"
-    return small_model(overrides, spread=3.0, ending=1.0, padding=2.0, seed=2)
+    return small_model(UNSHARED + ONE_LAYER, spread=3.0, ending=1.0, padding=2.0, seed=2)
 
 
 def numpy_logits(model, source, targets, packing=None):
@@ -96,10 +88,8 @@ def gradients(model, batch):
     import tensorflow as tf
 
     with tf.GradientTape() as tape:
-        logits = model(batch, training=True)
-        loss, tokens = t2t.losses.padded_cross_entropy(
-            logits, batch["targets"], model.hp.label_smoothing
-        )
+        logits, smoothing = model(batch, training=True), model.hp.label_smoothing
+        loss, tokens = t2t.losses.padded_cross_entropy(logits, batch["targets"], smoothing)
         mean = loss / tokens
     values = [variable.value for variable in model.trainable_variables]
     return [tf.convert_to_tensor(gradient).numpy() for gradient in tape.gradient(mean, values)]

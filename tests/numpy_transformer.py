@@ -35,12 +35,11 @@ def logits(
     if hp.use_target_space_embedding:
         x = x + net["body/target_space_embedding/kernel"][target_space]
     x = net.add_positions(x, "inputs", packing)
+    unpadded = padding if hp.use_pad_remover else None
     for i in range(hp.num_encoder_layers or hp.num_hidden_layers):
         layer = f"body/encoder/layer_{i}"
         x = net.sublayer(x, f"{layer}/self_attention", net.attention, bias=bias, relative=True)
-        x = net.sublayer(
-            x, f"{layer}/ffn", net.feed_forward, padding if hp.use_pad_remover else None
-        )
+        x = net.sublayer(x, f"{layer}/ffn", net.feed_forward, unpadded)
     memory = net.process(x, hp.layer_preprocess_sequence, "body/encoder/layer_prepostprocess")
 
     length = targets.shape[1]
@@ -50,7 +49,16 @@ def logits(
         bias = bias + other_segment(segments, segments)
     if hp.proximity_bias:
         bias = bias + proximal(length)
-    y = net.decoder(net.embed(target_table, targets), bias, memory, memory_bias, packing)
+    y = net.embed(target_table, targets)
+    y = np.concatenate([np.zeros_like(y[:, :1]), y[:, :-1]], axis=1)
+    y = net.add_positions(y, "targets", packing)
+    over_memory = {"memory": memory, "bias": memory_bias}
+    for i in range(hp.num_decoder_layers or hp.num_hidden_layers):
+        layer = f"body/decoder/layer_{i}"
+        y = net.sublayer(y, f"{layer}/self_attention", net.attention, bias=bias, relative=True)
+        y = net.sublayer(y, f"{layer}/encdec_attention", net.attention, **over_memory)
+        y = net.sublayer(y, f"{layer}/ffn", net.feed_forward)
+    y = net.process(y, hp.layer_preprocess_sequence, "body/decoder/layer_prepostprocess")
     return y @ softmax.T
 
 
@@ -81,14 +89,9 @@ def proximal(length):
 
 def timing_signal(length, channels):
     timescales = channels // 2
-    increment = np.log(1e4) / max(timescales - 1, 1)
-    signal = np.zeros((length, channels))
-    for position in range(length):
-        for i in range(timescales):
-            angle = position * np.exp(-i * increment)
-            signal[position, i] = np.sin(angle)
-            signal[position, timescales + i] = np.cos(angle)
-    return signal
+    rates = np.exp(-np.arange(timescales) * np.log(1e4) / max(timescales - 1, 1))
+    angles = np.arange(length)[:, None] * rates
+    return np.pad(np.concatenate([np.sin(angles), np.cos(angles)], 1), [(0, 0), (0, channels % 2)])
 
 
 def timing_signal_of_the_paper(length, channels):
@@ -114,32 +117,19 @@ class _Network:
         return self.variables[f"transformer/{name}"]
 
     def tables(self, source_vocab, target_vocab):
+        """Embeddings of both sides, and the softmax: one table where they share it."""
         hp, divisor = self.hp, self.hp.vocab_divisor
         source_vocab += -source_vocab % divisor
         target_vocab += -target_vocab % divisor
         tied = hp.shared_embedding_and_softmax_weights and source_vocab == target_vocab
         shared = tied or hp.shared_embedding
+        source = f"symbol_modality_{source_vocab}_{hp.hidden_size}"
+        target = f"symbol_modality_{target_vocab}_{hp.hidden_size}"
         return (
-            self[f"symbol_modality_{source_vocab}_{hp.hidden_size}/{_or(shared, 'input_emb')}"],
-            self[f"symbol_modality_{target_vocab}_{hp.hidden_size}/{_or(shared, 'target_emb')}"],
-            self[f"symbol_modality_{target_vocab}_{hp.hidden_size}/{_or(tied, 'softmax')}"],
+            self[f"{source}/{'shared' if shared else 'input_emb'}"],
+            self[f"{target}/{'shared' if shared else 'target_emb'}"],
+            self[f"{target}/{'shared' if tied else 'softmax'}"],
         )
-
-    def decoder(self, y, bias, memory=None, memory_bias=None, packing=None):
-        """Embedded targets [B, T, D] -> [B, T, D], each position by the tokens before it."""
-        hp = self.hp
-        y = np.concatenate([np.zeros_like(y[:, :1]), y[:, :-1]], axis=1)
-        y = self.add_positions(y, "targets", packing)
-        for i in range(hp.num_decoder_layers or hp.num_hidden_layers):
-            layer = f"body/decoder/layer_{i}"
-            y = self.sublayer(
-                y, f"{layer}/self_attention", self.attention, bias=bias, relative=True
-            )
-            if memory is not None:
-                scope = f"{layer}/encdec_attention"
-                y = self.sublayer(y, scope, self.attention, memory=memory, bias=memory_bias)
-            y = self.sublayer(y, f"{layer}/ffn", self.feed_forward)
-        return self.process(y, hp.layer_preprocess_sequence, "body/decoder/layer_prepostprocess")
 
     def embed(self, table, ids):
         x = table[ids] * (ids != 0)[..., None]
@@ -161,9 +151,8 @@ class _Network:
     def sublayer(self, x, scope, function, *args, **kwargs):
         y = self.process(x, self.hp.layer_preprocess_sequence, f"{scope}/layer_prepostprocess")
         y = function(scope, y, *args, **kwargs)
-        return self.process(
-            y, self.hp.layer_postprocess_sequence, f"{scope}/layer_postprocess", residual=x
-        )
+        after = self.hp.layer_postprocess_sequence
+        return self.process(y, after, f"{scope}/layer_postprocess", residual=x)
 
     def process(self, x, sequence, scope, residual=None):
         for letter in "" if sequence == "none" else sequence:
@@ -185,10 +174,8 @@ class _Network:
     def attention(self, scope, x, memory=None, *, bias, relative=False):
         scope = f"{scope}/multihead_attention"
         memory = x if memory is None else memory
-        q, k, v = (
-            self.heads(self_or_memory @ self[f"{scope}/{name}/kernel"])
-            for name, self_or_memory in (("q", x), ("k", memory), ("v", memory))
-        )
+        inputs = {"q": x, "k": memory, "v": memory}
+        q, k, v = (self.heads(inputs[n] @ self[f"{scope}/{n}/kernel"]) for n in inputs)
         q = q * q.shape[-1] ** -0.5
         scores = np.einsum("bhtc,bhsc->bhts", q, k)
         relative = relative and self.hp.self_attention_type == "dot_product_relative"
@@ -211,7 +198,3 @@ class _Network:
 
     def heads(self, x):
         return x.reshape(*x.shape[:2], self.hp.num_heads, -1).transpose(0, 2, 1, 3)
-
-
-def _or(shared, name):
-    return "shared" if shared else name

@@ -14,14 +14,22 @@ def changed(output):
     return (first, *weights) if weights else first
 
 
-class ChangedAttention(t2t.layers.MultiHeadAttention):
-    def call(self, *args, **kwargs):
-        return changed(super().call(*args, **kwargs))
+def changed_class(base):
+    class Changed(base):
+        def call(self, *args, **kwargs):
+            return changed(super().call(*args, **kwargs))
+
+    return Changed
 
 
 class SharpAttention(t2t.layers.MultiHeadAttention):
     def attend(self, q, k, v, mask, **kwargs):
         return super().attend(3 * q, k, v, mask, **kwargs)
+
+
+class ChangedMemoryLayer(t2t.layers.TransformerDecoderLayer):
+    def call(self, x, memory=None, **kwargs):
+        return super().call(x, changed(memory), **kwargs)
 
 
 def layer_with(attention_class):
@@ -32,47 +40,24 @@ def layer_with(attention_class):
     return Layer
 
 
-class ChangedLayer(t2t.layers.TransformerDecoderLayer):
-    def call(self, *args, **kwargs):
-        return changed(super().call(*args, **kwargs))
-
-
-class ChangedMemoryLayer(t2t.layers.TransformerDecoderLayer):
-    def call(self, x, memory=None, **kwargs):
-        return super().call(x, changed(memory), **kwargs)
-
-
-def decoder_with(layer):
-    class Decoder(t2t.layers.TransformerDecoder):
-        layer_class = layer
-
-    return Decoder
-
-
-class ChangedDecoder(t2t.layers.TransformerDecoder):
-    def call(self, *args, **kwargs):
-        return changed(super().call(*args, **kwargs))
-
-
-class ChangedTransformer(t2t.Transformer):
-    def call(self, *args, **kwargs):
-        return changed(super().call(*args, **kwargs))
-
-
 def transformer_with(decoder):
-    class Transformer(t2t.Transformer):
-        decoder_class = decoder
+    return type("Transformer", (t2t.Transformer,), {"decoder_class": decoder})
 
-    return Transformer
+
+def with_layer(layer):
+    """A Transformer class whose decoder has layers of another class."""
+    return transformer_with(
+        type("Decoder", (t2t.layers.TransformerDecoder,), {"layer_class": layer})
+    )
 
 
 CHANGED = {
-    "attention": transformer_with(decoder_with(layer_with(ChangedAttention))),
-    "attend": transformer_with(decoder_with(layer_with(SharpAttention))),
-    "layer": transformer_with(decoder_with(ChangedLayer)),
-    "memory": transformer_with(decoder_with(ChangedMemoryLayer)),
-    "decoder": transformer_with(ChangedDecoder),
-    "model": ChangedTransformer,
+    "attention": with_layer(layer_with(changed_class(t2t.layers.MultiHeadAttention))),
+    "attend": with_layer(layer_with(SharpAttention)),
+    "layer": with_layer(changed_class(t2t.layers.TransformerDecoderLayer)),
+    "memory": with_layer(ChangedMemoryLayer),
+    "decoder": transformer_with(changed_class(t2t.layers.TransformerDecoder)),
+    "model": changed_class(t2t.Transformer),
 }
 
 
@@ -88,8 +73,6 @@ def whole_scores(model, inputs, ids):
 def search_error(name, source):
     """The largest difference between a search's scores and those of the whole network."""
     model = small_model("num_hidden_layers=1", model_class=CHANGED[name])
-    ids, scores = map(
-        keras.ops.convert_to_numpy,
-        t2t.decoding.beam_search(model, source, beam_size=2, alpha=0.0, extra_length=3),
-    )
+    found = t2t.decoding.beam_search(model, source, beam_size=2, alpha=0.0, extra_length=3)
+    ids, scores = map(keras.ops.convert_to_numpy, found)
     return float(np.abs(scores[:, 0] - whole_scores(model, source, ids[:, 0])).max())

@@ -14,8 +14,7 @@ from golden_on_backend import MORE, PACKED
 import t2t_keras as t2t
 
 TESTS = Path(__file__).parent
-ATTENDING = ("base_prenorm", "relative")
-"""Models whose weights of attention are compared with those on TensorFlow."""
+ATTENDING = ("base_prenorm", "relative")  # their attention is compared with TensorFlow's
 
 WITHOUT_TENSORFLOW = """
 import sys

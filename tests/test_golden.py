@@ -151,18 +151,13 @@ def test_release_target_space_matters(monkeypatch):
 
 
 @parametrized(*golden.OTHERS)
-def test_a_model_is_made_of_a_checkpoint_alone(name):
-    model = model_of(name)
-    loaded = t2t.checkpoints.load_model(golden.load(name).checkpoint, model.hp)
+def test_a_checkpoint_alone_and_a_file_of_keras_make_the_model(name, tmp_path):
+    case, model = golden.load(name), model_of(name)
+    loaded = t2t.checkpoints.load_model(case.checkpoint, case.hp)
     assert type(loaded) is type(model)
     assert loaded.description() == model.description()
-
-
-@parametrized(*golden.OTHERS)
-def test_keras_saves_and_loads_it(name, tmp_path):
-    model, batch = model_of(name), golden.load(name).batch
     model.save(tmp_path / "model.keras")
-    assert_near(keras.models.load_model(tmp_path / "model.keras")(batch), model(batch))
+    assert_near(keras.models.load_model(tmp_path / "model.keras")(case.batch), model(case.batch))
 
 
 def test_prompts_of_several_lengths_go_on_as_each_does_alone():

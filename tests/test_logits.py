@@ -1,16 +1,21 @@
-"""Logits processors, in Python, in settings and in an export, and the choice of top-k and top-p."""
+"""Logits processors, top-k and top-p, and words that must appear: in Python, in settings and in exports."""
+
+import itertools
 
 import numpy as np
 import pytest
 import tensorflow as tf
+import test_export
 from networks import SOURCE, log_probabilities, search_model
 from test_beam import assert_equal, reference
-from test_translator import ENCODERS, LINES, same
+from test_translator import ENCODERS, LINES, make, same
 
-import t2t_keras as t2t
-from t2t_keras.decoding import DecodeSettings, Translator
+from t2t_keras import decoding
+from t2t_keras.decoding import DecodeSettings, Translator, score, search
+from t2t_keras.decoding.constraints import Phrases
 from t2t_keras.decoding.logits import keep_top_k_top_p
 from t2t_keras.errors import UserError
+from t2t_keras.export import ServedTransformer, export_saved_model
 from t2t_keras.inspection import attention_data
 from t2t_keras.registry import register_logits_processor
 
@@ -37,7 +42,7 @@ def rarer_log_p(model, source, prefixes):
 def test_beam_search_counts_changed_probabilities():
     """Scores and order are those of a search whose model has the changed distribution."""
     settings = {"beam_size": 3, "extra_length": 4, "top_beams": 2}
-    ids, scores = t2t.decoding.beam_search(
+    ids, scores = decoding.beam_search(
         search_model(), SOURCE, **settings, logits_processors=[rarer()]
     )
     wanted = reference(search_model(), SOURCE, 3, 0.6, 4, 2, rarer_log_p)
@@ -50,8 +55,8 @@ def test_greedy_and_sampled_decoding_count_them_too():
     processors = {"logits_processors": [rarer()], "extra_length": 4}
     model = search_model()
     for ids, scores in (
-        t2t.decoding.greedy(model, SOURCE, **processors),
-        t2t.decoding.sample(model, SOURCE, seed=5, **processors),
+        decoding.greedy(model, SOURCE, **processors),
+        decoding.sample(model, SOURCE, seed=5, **processors),
     ):
         log_p = np.zeros(len(SOURCE))
         for n in range(ids.shape[1]):
@@ -71,36 +76,34 @@ def test_what_a_processor_forbids_does_not_come():
         )
 
     model = search_model()
-    free, _ = t2t.decoding.beam_search(model, SOURCE, extra_length=6)
+    free, _ = decoding.beam_search(model, SOURCE, extra_length=6)
     common = np.bincount(np.asarray(free)[free > 1]).argmax()
-    ids, scores = t2t.decoding.beam_search(
+    ids, scores = decoding.beam_search(
         model, SOURCE, extra_length=6, logits_processors=[without(common), without(1)]
     )
-    assert not np.isin(ids, [common, 1]).any()
-    assert np.isfinite(scores).all()
+    assert not np.isin(ids, [common, 1]).any() and np.isfinite(scores).all()
     with pytest.raises(ValueError, match="Dimension 2 in both shapes must be equal"):
-        t2t.decoding.greedy(model, SOURCE, logits_processors=[lambda logits, step: logits[..., :9]])
+        decoding.greedy(model, SOURCE, logits_processors=[lambda logits, step: logits[..., :9]])
 
 
 @pytest.mark.parametrize("beam_size", [1, 3])
 def test_a_decode_hparam_names_processors(beam_size):
     """In `Translator`, beside those that it is given, in what `inspect` shows, and in an export."""
-    plain = DecodeSettings(beam_size=beam_size, extra_length=5)
-    settings = DecodeSettings.parse(
-        f"beam_size={beam_size},extra_length=5,logits_processors=[rarer:0.5,rarer:1.5]"
-    )
-    named = Translator(search_model(), ENCODERS, settings).translate(LINES)
-    one = DecodeSettings.parse(f"beam_size={beam_size},extra_length=5,logits_processors=rarer")
-    same(named, Translator(search_model(), ENCODERS, one).translate(LINES))
-    given = Translator(search_model(), ENCODERS, plain, logits_processors=[rarer(2.0)])
-    same(named, given.translate(LINES))
-    without = Translator(search_model(), ENCODERS, plain).translate(LINES)
-    assert [t.texts for t in named] != [t.texts for t in without]
+
+    def translated(decode_hparams, **kwargs):
+        settings = DecodeSettings.parse(f"beam_size={beam_size},extra_length=5,{decode_hparams}")
+        translations = Translator(search_model(), ENCODERS, settings, **kwargs).translate(LINES)
+        return settings, translations
+
+    settings, named = translated("logits_processors=[rarer:0.5,rarer:1.5]")
+    same(named, translated("logits_processors=rarer")[1])
+    same(named, translated("", logits_processors=[rarer(2.0)])[1])
+    assert [t.texts for t in named] != [t.texts for t in translated("")[1]]
 
     shown = attention_data(search_model(), ENCODERS, LINES[0], settings=settings)
     assert [shown.target.text] == named[0].texts
 
-    served = t2t.export.ServedTransformer(search_model(), ENCODERS, settings)
+    served = ServedTransformer(search_model(), ENCODERS, settings)
     texts = served.translate(tf.constant(LINES))["translation"].numpy()
     assert [text.decode() for text in texts] == [t.texts[0] for t in named]
 
@@ -139,3 +142,77 @@ def test_top_k_and_top_p_keep_the_best_tokens():
         kept = np.asarray(keep_top_k_top_p(logits, top_k, top_p))
         assert kept.argmax() == 0
         assert (kept[0, [1, 3]] < -1e38).all()
+
+
+# Words that must appear, beside all outputs there are
+
+WANTED = [[[7, 8], [5]], [[9]], [], [[4, 4, 4]]]
+
+
+def contains(ids, phrase):
+    return any(ids[i : i + len(phrase)] == phrase for i in range(len(ids) - len(phrase) + 1))
+
+
+@pytest.mark.parametrize(("beam_size", "extra_length"), [(2, 6), (4, 1), (5, 14)])
+def test_phrases_appear_and_scores_are_the_models(beam_size, extra_length):
+    options = DecodeSettings(beam_size=beam_size, extra_length=extra_length, alpha=0.0)
+    found = search(search_model(), SOURCE, options, strategy=Phrases.of(WANTED))
+    best = found.ids.numpy()[:, 0]
+    for ids, phrases in zip(best.tolist(), WANTED, strict=True):
+        assert all(contains(ids, phrase) for phrase in phrases)
+    log_p = score(search_model(), SOURCE, best)
+    np.testing.assert_allclose(found.scores[:, 0], log_p, rtol=1e-4)
+    np.testing.assert_allclose(tf.reduce_sum(found.token_scores, -1)[:, 0], log_p, rtol=1e-4)
+
+
+def test_without_phrases_it_is_beam_search():
+    options = DecodeSettings(beam_size=3, extra_length=4, return_beams=True)
+    found = search(search_model(), SOURCE, options, strategy=Phrases.of([[]] * 4))
+    assert_equal(found.ids, found.scores, reference(search_model(), SOURCE, 3, 0.6, 4, 3))
+
+
+@pytest.mark.parametrize("phrases", [[[7]], [[9], [3]], [[3, 3]]])
+def test_the_best_of_all_outputs_is_found(phrases):
+    """Of all that have three tokens and do not end; the beam is wide enough for every bank."""
+    outputs = map(list, itertools.product(range(2, 23), repeat=3))
+    outputs = [ids for ids in outputs if all(contains(ids, phrase) for phrase in phrases)]
+    source = np.repeat(SOURCE[:1], len(outputs), 0)
+    log_p = score(search_model(), source, np.array(outputs)).numpy()
+    options = DecodeSettings(beam_size=40, min_length=3)
+    strategy = Phrases.of([phrases])
+    found = search(search_model(), SOURCE[:1], options, max_lengths=[3], strategy=strategy)
+    assert found.ids.numpy()[0, 0].tolist() == outputs[log_p.argmax()]
+    np.testing.assert_allclose(found.scores[0, 0], log_p.max(), rtol=1e-4)
+
+
+def test_phrases_in_texts_with_prefixes_and_neighbours():
+    settings = {"beam_size": 3, "extra_length": 6}
+    phrases = [["w7 w9"], [], ["w4", "w5"], [" "], ["w2"], [], []]
+    found = make(settings).translate(LINES, ["w3", *[""] * 6], phrases)
+    for translation, wanted in zip(found, phrases, strict=True):
+        assert all(phrase.strip() in translation.texts[0] for phrase in wanted)
+    assert found[0].texts[0].startswith("w3")
+    alone = make(settings).translate(LINES[2:3], phrases=phrases[2:3])
+    assert alone[0].texts == found[2].texts
+    free = make(settings).translate(LINES)
+    assert [each.texts for each in found[5:]] == [each.texts for each in free[5:]]
+
+
+@pytest.mark.parametrize("settings", [{"beam_size": 1}, {"beam_size": 2, "xla": True}])
+def test_phrases_are_refused(settings):
+    with pytest.raises(UserError, match="words that must appear need beam search without XLA, got"):
+        make(settings).translate(LINES[:1], phrases=[["w2"]])
+
+
+def test_an_export_with_phrases(tmp_path):
+    settings = DecodeSettings(beam_size=3, extra_length=5, return_beams=True)
+    model, encoders = test_export.make_model(), test_export.ENCODERS
+    path = export_saved_model(model, encoders, tmp_path, settings, phrases=True)
+    lines, phrases = ["low", "lowest 3.14", "slow"], [["Männer", "low"], [], ["3.14"]]
+    call = tf.saved_model.load(path).signatures["translate_with_phrases"]
+    joined = ["\t".join(each) for each in phrases]
+    got = call(text=tf.constant(lines), phrases=tf.constant(joined))
+    wanted = Translator(model, encoders, settings).translate(lines, phrases=phrases)
+    assert test_export.texts(got["translations"].numpy()) == [each.texts for each in wanted]
+    for row, each in zip(got["translation"].numpy(), phrases, strict=True):
+        assert all(phrase in row.decode() for phrase in each)

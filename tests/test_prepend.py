@@ -13,13 +13,11 @@ import toy
 import t2t_keras as t2t
 from t2t_keras.data import Batches
 from t2t_keras.data.on_the_fly import TextBatches
-from t2t_keras.decoding import beam_search, greedy, score
-from t2t_keras.decoding.ensemble import Ensemble
+from t2t_keras.decoding import Ensemble, beam_search, greedy, score
 from t2t_keras.errors import UserError
 
 MASKED, FULL = "prepend_inputs_masked_attention", "prepend_inputs_full_attention"
 RELATIVE = "self_attention_type=dot_product_relative,max_relative_position=2,pos=None"
-NO_DROPOUT = "layer_prepostprocess_dropout=0,attention_dropout=0,relu_dropout=0"
 INPUTS = np.array([[5, 6, 7, 8, 1], [9, 10, 1, 0, 0]], np.int32)
 TARGETS = np.array([[4, 1, 0, 0], [7, 8, 9, 1]], np.int32)
 ROWS = np.array([[5, 6, 7, 8, 1, 0, 4, 1, 0, 0], [9, 10, 1, 0, 7, 8, 9, 1, 0, 0]])
@@ -41,41 +39,39 @@ def test_logits_are_those_of_one_row_as_tensor2tensor_makes_it(mode, more):
     np.testing.assert_allclose(found[1], wanted[1, 4:8], atol=1e-4)
 
 
+def losses_of(model, batch):
+    """The losses that training and evaluation by Keras give for the same weights."""
+    model.compile(optimizer=keras.optimizers.SGD(0.0), run_eagerly=True)
+    trained = model.train_on_batch(batch, return_dict=True)["loss"]
+    model.reset_metrics()
+    return trained, model.test_on_batch(batch, return_dict=True)["loss"]
+
+
 def test_equals_tensor2tensor():
     """Every variable and logit of the row, and both losses, which are of its checkpoint."""
     folder = golden.FOLDER / "prepend"
     arrays = dict(np.load(folder / "golden.npz"))
     config = json.loads((folder / "config.json").read_text())
-    hp = t2t.registry.hparams(config["hparams_set"], f"{config['overrides']},{NO_DROPOUT}")
+    hp = t2t.registry.hparams(config["hparams_set"], f"{config['overrides']},{golden.NO_DROPOUT}")
     model = t2t.Transformer(hp, source_vocab_size=14, target_vocab_size=14)
-    model.compile(optimizer=keras.optimizers.SGD(0.0), run_eagerly=True)
     t2t.checkpoints.load_t2t(model, str(folder / "model.ckpt-0"))
     batch = {"inputs": arrays["inputs"], "targets": arrays["targets_of_example"]}
     np.testing.assert_allclose(model(batch, training=True), arrays["logits"], atol=1e-5)
-    trained = model.train_on_batch(batch, return_dict=True)["loss"]
-    assert trained == pytest.approx(float(arrays["training_loss"]), rel=1e-5)
-    model.reset_metrics()
-    evaluated = model.test_on_batch(batch, return_dict=True)["loss"]
-    assert evaluated == pytest.approx(float(arrays["eval_loss"]), rel=1e-5)
+    wanted = [float(arrays[loss]) for loss in ("training_loss", "eval_loss")]
+    assert losses_of(model, batch) == pytest.approx(wanted, rel=1e-5)
 
 
 @pytest.mark.parametrize("mode", [MASKED, FULL])
 def test_the_loss_counts_targets_and_in_masked_training_inputs(mode):
     """T2T: `weights_prepend_inputs_to_targets`, but `weights_nonzero` of the row in masked training."""
-    model = model_of(mode, f"{NO_DROPOUT},label_smoothing=0")
+    model = model_of(mode, f"{golden.NO_DROPOUT},label_smoothing=0")
     p = numpy_transformer.softmax(networks.numpy_logits(model, INPUTS, ROWS))
     losses = -np.log(np.take_along_axis(p, ROWS[..., None], -1)[..., 0])
-    past_first_zero = np.cumsum(ROWS == 0, axis=1) > 0
-    of_targets = losses[(ROWS != 0) & past_first_zero].mean()
+    of_targets = losses[(ROWS != 0) & (np.cumsum(ROWS == 0, axis=1) > 0)].mean()
     of_all = losses[ROWS != 0].mean()
-    model.compile(optimizer=keras.optimizers.SGD(0.0), run_eagerly=True)
-    batch = {"inputs": INPUTS, "targets": TARGETS}
-    trained = model.train_on_batch(batch, return_dict=True)["loss"]
+    trained, tested = losses_of(model, {"inputs": INPUTS, "targets": TARGETS})
     assert trained == pytest.approx(of_all if mode == MASKED else of_targets, rel=1e-5)
-    model.reset_metrics()
-    assert model.test_on_batch(batch, return_dict=True)["loss"] == pytest.approx(
-        of_targets, rel=1e-5
-    )
+    assert tested == pytest.approx(of_targets, rel=1e-5)
     assert -np.sum(score(model, INPUTS, TARGETS)) / 6 == pytest.approx(of_targets, rel=1e-5)
 
 
@@ -177,10 +173,8 @@ def test_batches_are_of_whole_sequences(folder):
     assert (2, 7) in batches.shapes
     pairs = sorted((n % 5, n % 3) for n in kept)
     hp = hp.replace(eval_drop_long_sequences=True)
-    for made in (
-        Batches(problem, "dev", folder, hp),
-        TextBatches(problem, "dev", folder, folder, hp),
-    ):
+    on_the_fly = TextBatches(problem, "dev", folder, folder, hp)
+    for made in (Batches(problem, "dev", folder, hp), on_the_fly):
         rows = [row for batch in made.dataset() for row in zip(*batch.values(), strict=True)]
         found = sorted(tuple(int(np.sum(side > 1)) for side in row) for row in rows)
         assert [row for row in found if row != (0, 0) or row in pairs] == pairs
@@ -211,27 +205,19 @@ SETTINGS = {
 
 
 def command(folder, name, *flags, **options):
-    flags = [f"--t2t_usr_dir={folder / 'prepend_package'}", *flags]
-    done = toy.command(name, *flags, **options)
-    assert done.returncode == 0, done.stderr
-    return done.stdout
+    return toy.ran(name, f"--t2t_usr_dir={folder / 'prepend_package'}", *flags, **options).stdout
 
 
 def test_the_commands_learn_to_copy(folder):
     """Without the inputs the loss would be about 2; after 150 steps of five seeds it was 0.69 at most."""
-    flags = {
-        "problem": "prepend_letters",
-        "hparams": toy.hparams(**SETTINGS),
-        "data_dir": folder / "data",
-        "output_dir": folder / "run",
-        "train_steps": 150,
-        "local_eval_frequency": 150,
-        "decode_hparams": "beam_size=1,extra_length=2",
-    }
-    command(folder, "train", "--generate_data", *(f"--{n}={v}" for n, v in flags.items()))
+    command(
+        *(folder, "train", "--generate_data", "--problem=prepend_letters"),
+        *(f"--hparams={toy.hparams(**SETTINGS)}", f"--data_dir={folder / 'data'}"),
+        *(f"--output_dir={folder / 'run'}", "--train_steps=150", "--local_eval_frequency=150"),
+        "--decode_hparams=beam_size=1,extra_length=2",
+    )
     figures = json.loads((folder / "run" / "evaluations.jsonl").read_text())
-    assert figures["loss"] < 1.2
-    assert figures["accuracy"] > 0.6
+    assert figures["loss"] < 1.2 and figures["accuracy"] > 0.6
 
     run, searched = f"--output_dir={folder / 'run'}", "--decode_hparams=beam_size=2,extra_length=2"
     lines, pairs = folder / "lines", folder / "pairs"

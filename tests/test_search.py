@@ -1,22 +1,27 @@
-"""Greedy and sampled decoding, options of all searches, and a step inside TensorFlow's graphs."""
+"""Greedy and sampled decoding, options of all searches, ensembles, and searches in TensorFlow's graphs."""
 
+import functools
 import itertools
 
+import golden
 import numpy as np
 import pytest
 import tensorflow as tf
 from golden import up_to_eos
 from networks import SOURCE, log_probabilities, padding_model, search_model, small_model
-from subclasses import CHANGED, whole_scores
+from subclasses import CHANGED, layer_with, whole_scores, with_layer
 from test_translator import ENCODERS
 
 import t2t_keras as t2t
-from t2t_keras.decoding import DecodeSettings, Ensemble, score
+from t2t_keras.decoding import DecodeSettings, Ensemble, beam_search, greedy, sample, score
+from t2t_keras.decoding.static_search import StaticSearch
 from t2t_keras.errors import UserError
 from t2t_keras.open_graph import open_shapes
 from t2t_keras.precision import in_precision
 
 BOTH = {"inputs": SOURCE, "targets": np.array([[7, 3, 1], [9, 1, 0], [1, 0, 0], [4, 4, 1]])}
+
+RELATIVE = "self_attention_type=dot_product_relative,max_relative_position="
 
 eagerly = pytest.mark.usefixtures("eagerly")  # for searches that share no graph
 
@@ -43,63 +48,49 @@ def reference(model, source, extra_length):
 @eagerly
 @pytest.mark.parametrize(
     ("overrides", "extra_length"),
-    [("", 0), ("num_hidden_layers=2", 4), ("proximity_bias=true", 4), ("pos=timing_paper", 4)],
+    [
+        ("", 0),
+        ("num_hidden_layers=2", 4),
+        ("proximity_bias=true", 4),
+        ("pos=timing_paper", 4),
+        ("padding", 14),
+    ],
 )
 def test_equals_numpy(overrides, extra_length):
-    model = search_model(overrides)
+    """Padding that is chosen is a token, as T2T's: it embeds to zeros, and the search goes on."""
+    model = padding_model() if overrides == "padding" else search_model(overrides)
     wanted, wanted_scores = reference(model, SOURCE, extra_length)
-    ids, scores = t2t.decoding.greedy(model, SOURCE, extra_length=extra_length)
+    ids, scores = greedy(model, SOURCE, extra_length=extra_length)
     assert ids.dtype == tf.int32
     np.testing.assert_array_equal(ids, wanted)
     np.testing.assert_allclose(scores, wanted_scores, rtol=1e-5)
-
-
-def test_padding_that_is_chosen_is_a_token():
-    """T2T's, too: it embeds to zeros, nothing masks it, and the search goes on."""
-    wanted, wanted_scores = reference(padding_model(), SOURCE, 14)
-    ids, scores = t2t.decoding.greedy(padding_model(), SOURCE, extra_length=14)
-    np.testing.assert_array_equal(ids, wanted)
-    np.testing.assert_allclose(scores, wanted_scores, rtol=1e-5)
-    assert any(0 in row[: row.index(1)] for row in wanted.tolist() if 1 in row)
-
-
-def test_some_sentences_end_and_some_do_not():
-    """`test_equals_numpy` covers both."""
-    ids, _ = reference(search_model("num_hidden_layers=2"), SOURCE, 4)
-    assert len({1 in row for row in ids.tolist()}) == 2
+    if "layers" in overrides:  # some sentences end, and some do not
+        assert len({1 in row for row in wanted.tolist()}) == 2
+    if overrides == "padding":
+        assert any(0 in row[: row.index(1)] for row in wanted.tolist() if 1 in row)
 
 
 @eagerly
-def test_batch_of_one_without_padding_equals_its_row():
-    model = search_model()
-    batch = t2t.decoding.greedy(model, SOURCE, extra_length=4)
-    alone = t2t.decoding.greedy(model, SOURCE[:1], extra_length=4)
-    length = alone[0].shape[1]
-    np.testing.assert_array_equal(batch[0][:1, :length], alone[0])
-    assert not np.any(batch[0][:1, length:])
-    np.testing.assert_allclose(batch[1][:1], alone[1], rtol=1e-5)
-
-
-@eagerly
-def test_stops_when_every_sentence_has_ended():
+def test_ends_where_it_first_may():
     model = small_model(ending=10.0)
-    ids, _ = t2t.decoding.greedy(model, SOURCE, extra_length=50)
+    ids, _ = greedy(model, SOURCE, extra_length=50)
     np.testing.assert_array_equal(ids, [[1]] * 4)
+    ids, _ = greedy(model, SOURCE, extra_length=4, min_length=5)
+    assert lengths_of(ids) == [6] * 4
 
 
 @eagerly
 def test_a_length_of_nothing_returns_nothing():
-    ids, scores = t2t.decoding.greedy(search_model(), SOURCE[:, :0], extra_length=0)
-    assert ids.shape == (4, 0)
-    np.testing.assert_array_equal(scores, np.zeros(4))
+    ids, scores = greedy(search_model(), SOURCE[:, :0], extra_length=0)
+    assert ids.shape == (4, 0) and scores.numpy().tolist() == [0] * 4
 
 
 def searches(**settings):
     """Beam search and greedy search with the same settings: ids [B, L] and scores [B] each."""
     model = search_model()
-    ids, scores = t2t.decoding.beam_search(model, SOURCE, beam_size=3, **settings)
+    ids, scores = beam_search(model, SOURCE, beam_size=3, **settings)
     yield np.asarray(ids[:, 0]), np.asarray(scores[:, 0])
-    ids, scores = t2t.decoding.greedy(model, SOURCE, **settings)
+    ids, scores = greedy(model, SOURCE, **settings)
     yield np.asarray(ids), np.asarray(scores)
 
 
@@ -110,23 +101,16 @@ def lengths_of(ids):
 
 def test_a_maximum_length_for_each_sentence():
     limits = [7, 1, 0, 12]
-    for together, _ in searches(max_lengths=limits):
+    (ids, scores), (greedy_ids, _) = searches(max_lengths=limits)
+    for together in (ids, greedy_ids):
         assert (np.array(lengths_of(together)) <= limits).all()
         assert lengths_of(together)[1:3] == [1, 0]
-    ids, scores = t2t.decoding.beam_search(search_model(), SOURCE, beam_size=3, max_lengths=limits)
     for row in (0, 1, 3):
-        alone, own = t2t.decoding.beam_search(
-            search_model(), SOURCE[row : row + 1], beam_size=3, max_lengths=limits[row : row + 1]
-        )
-        np.testing.assert_allclose(own, scores[row : row + 1], rtol=1e-5)
-        assert lengths_of(ids[row]) == lengths_of(alone[0])
-        np.testing.assert_array_equal(ids[row, 0, : alone.shape[2]], alone[0, 0])
-
-
-def test_a_length_of_six_more_is_a_maximum_of_twelve():
-    for free, limited in zip(searches(extra_length=6), searches(max_lengths=[12] * 4), strict=True):
-        np.testing.assert_array_equal(free[0], limited[0])
-        np.testing.assert_array_equal(free[1], limited[1])
+        source, limit = SOURCE[row : row + 1], limits[row : row + 1]
+        alone, own = beam_search(search_model(), source, beam_size=3, max_lengths=limit)
+        np.testing.assert_allclose(own[0, 0], scores[row], rtol=1e-5)
+        assert lengths_of(alone[0]) == [lengths_of(ids)[row]]
+        np.testing.assert_array_equal(ids[row, : alone.shape[2]], alone[0, 0])
 
 
 def test_minimum_length():
@@ -136,14 +120,8 @@ def test_minimum_length():
         assert not np.any(ids[:, :5] == 1)
 
 
-@eagerly
-def test_the_end_comes_where_it_first_may():
-    ids, _ = t2t.decoding.greedy(small_model(ending=10.0), SOURCE, extra_length=4, min_length=5)
-    assert lengths_of(ids) == [6] * 4
-
-
 def test_prefix():
-    """Each row begins as it is told and goes on as the model finds best."""
+    """Each row begins as it is told and goes on as the model finds best; a prefix costs nothing."""
     prefix = np.array([[7, 3, 8], [9, 0, 0], [0, 0, 0], [4, 4, 0]])
     for (ids, scores), (free, free_scores) in zip(
         searches(extra_length=4, prefix=prefix), searches(extra_length=4), strict=True
@@ -153,30 +131,27 @@ def test_prefix():
             np.testing.assert_array_equal(row[: len(forced)], forced)
         assert up_to_eos(ids[2]) == up_to_eos(free[2])
         np.testing.assert_allclose(scores[2], free_scores[2], rtol=1e-5)
+    whole, cost = (score(search_model(), SOURCE, each) for each in (ids, prefix))
+    np.testing.assert_allclose(scores, whole - cost, rtol=1e-4)  # of greedy search
 
 
-def test_what_greedy_search_found_as_prefix_is_found_again():
-    _, (ids, scores) = searches(extra_length=4)
-    prefix = ids[:, :2]
-    again, again_scores = t2t.decoding.greedy(search_model(), SOURCE, extra_length=4, prefix=prefix)
-    np.testing.assert_array_equal(again, ids)
-    assert not np.any(prefix == 1)
-    cost = t2t.decoding.score(search_model(), SOURCE, prefix)
-    np.testing.assert_allclose(again_scores, scores - cost, rtol=1e-4)
-
-
-def test_scores_of_what_was_found():
-    """Beam search's score, without its penalty, is what `score` says of its output."""
-    model = search_model()
-    for ids, scores in searches(extra_length=4):
-        targets = np.where(np.cumsum(ids == 1, -1) - (ids == 1) > 0, 0, ids)
-        log_p = np.asarray(t2t.decoding.score(model, SOURCE, targets))
-        length = np.array(lengths_of(ids))
-        penalty = np.where([1 in row for row in ids], ((5 + length) / 6) ** 0.6, 1)
-        close = np.isclose(scores, log_p, rtol=1e-4) | np.isclose(
-            scores, log_p / penalty, rtol=1e-4
-        )
-        assert close.all()
+@pytest.mark.parametrize(
+    ("search", "options", "message"),
+    [
+        ("sample", {"temperature": 0}, "sampling_temp .* from 1e-30 to 100000.0, got 0"),
+        ("sample", {"temperature": 1e30}, r"sampling_temp .* from 1e-30 to 100000.0, got 1e\+30"),
+        ("sample", {"temperature": float("nan")}, "sampling_temp must be a number from .*, got nan"),
+        ("sample", {"top_p": 0}, "sampling_keep_top_p must be .*, got 0"),
+        ("beam_search", {"top_beams": 5}, "from 1 to beam_size=4, got 5"),
+        ("beam_search", {"top_beams": 0}, "from 1 to beam_size=4, got 0"),
+        ("beam_search", {"alpha": float("nan")}, "alpha must be a number, got nan"),
+        ("beam_search", {"alpha": float("inf")}, "alpha must be a number, got inf"),
+    ],
+)  # fmt: skip
+def test_options_that_are_refused(search, options, message):
+    options |= {"seed": 0} if search == "sample" else {}
+    with pytest.raises(UserError, match=message):
+        getattr(t2t.decoding, search)(None, SOURCE, **options)
 
 
 # Sampled decoding
@@ -185,25 +160,19 @@ MANY = np.tile(SOURCE[:1], (2000, 1))
 
 
 def first_tokens(**settings):
-    ids, _ = t2t.decoding.sample(search_model(), MANY, seed=1, max_lengths=[1] * 2000, **settings)
+    ids, _ = sample(search_model(), MANY, seed=1, max_lengths=[1] * 2000, **settings)
     return np.bincount(np.asarray(ids)[:, 0], minlength=23) / 2000
 
 
 @eagerly
-def test_tokens_come_as_often_as_they_are_likely():
-    p = np.exp(log_probabilities(search_model(), SOURCE[:1], [[]]))[0]
-    deviation = np.sqrt(p * (1 - p) / 2000)
-    assert (np.abs(first_tokens() - p) < 5 * deviation + 1e-3).all()
-
-
-@eagerly
-def test_temperature():
+@pytest.mark.parametrize("temperature", [1.0, 0.5])
+def test_tokens_come_as_often_as_they_are_likely(temperature):
     log_p = log_probabilities(search_model(), SOURCE[:1], [[]])[0]
-    sharper = np.exp(2 * log_p) / np.exp(2 * log_p).sum()
-    deviation = np.sqrt(sharper * (1 - sharper) / 2000)
-    assert (np.abs(first_tokens(temperature=0.5) - sharper) < 5 * deviation + 1e-3).all()
-    likeliest = np.eye(23)[log_p.argmax()]
-    np.testing.assert_array_equal(first_tokens(temperature=1e-4), likeliest)
+    p = np.exp(log_p / temperature) / np.exp(log_p / temperature).sum()
+    deviation = np.sqrt(p * (1 - p) / 2000)
+    found = first_tokens(temperature=temperature)
+    assert (np.abs(found - p) < 5 * deviation + 1e-3).all()
+    np.testing.assert_array_equal(first_tokens(temperature=1e-4), np.eye(23)[log_p.argmax()])
 
 
 @eagerly
@@ -218,35 +187,13 @@ def test_among_the_likeliest():
 
 
 @eagerly
-def test_one_seed_one_draw():
-    settings = {"extra_length": 4, "temperature": 2.0}
-    first, again, other = (
-        np.asarray(t2t.decoding.sample(search_model(), SOURCE, seed=seed, **settings)[0])
-        for seed in (3, 3, 4)
-    )
-    np.testing.assert_array_equal(first, again)
-    assert not np.array_equal(first, other)
-
-
-@eagerly
-def test_scores_are_the_models_log_probabilities():
-    model = search_model()
-    ids, scores = t2t.decoding.sample(model, SOURCE, seed=2, top_k=5, extra_length=3)
-    np.testing.assert_allclose(scores, t2t.decoding.score(model, SOURCE, ids), rtol=1e-4)
-
-
-@pytest.mark.parametrize(
-    ("settings", "words"),
-    [
-        ({"temperature": 0}, "sampling_temp must be a number from 1e-30 to 100000.0, got 0"),
-        ({"temperature": 1e30}, r"sampling_temp must be .* from 1e-30 to 100000.0, got 1e\+30"),
-        ({"temperature": float("nan")}, "sampling_temp must be a number from .*, got nan"),
-        ({"top_p": 0}, "sampling_keep_top_p must be .*, got 0"),
-    ],
-)
-def test_wrong_settings(settings, words):
-    with pytest.raises(UserError, match=words):
-        t2t.decoding.sample(None, SOURCE, seed=0, **settings)
+def test_one_seed_one_draw_whose_scores_are_the_models_log_probabilities():
+    options = {"temperature": 2.0, "top_k": 5, "extra_length": 4}
+    draws = [sample(search_model(), SOURCE, seed=seed, **options) for seed in (3, 3, 4)]
+    first, again, other = (ids.numpy().tolist() for ids, _ in draws)
+    assert first == again != other
+    ids, scores = sample(search_model(), SOURCE, seed=2, top_k=5, extra_length=3)
+    np.testing.assert_allclose(scores, score(search_model(), SOURCE, ids), rtol=1e-4)
 
 
 # What trains is what translates: subclasses that override `call` of each part, and `attend`
@@ -259,35 +206,32 @@ def test_searches_call_what_a_subclass_overrides(name):
     plain = small_model("num_hidden_layers=1")
     assert np.abs(model(BOTH) - plain(BOTH)).max() > 0.1
     options, source = {"extra_length": 4}, SOURCE[:3]
-    ids, scores = t2t.decoding.greedy(model, source, **options)
+    ids, scores = greedy(model, source, **options)
     likeliest = np.argmax(model({"inputs": source, "targets": ids}), -1)
     np.testing.assert_array_equal(np.where(ids.numpy() > 0, likeliest, 0), ids)
+    pair = Ensemble([model, plain])
     found = [
-        (ids, scores),
-        t2t.decoding.greedy(model, source, xla=True, **options),
-        t2t.decoding.sample(model, source, seed=1, **options),
-        t2t.decoding.beam_search(model, source, alpha=0.0, **options),
+        (model, (ids, scores)),
+        (model, greedy(model, source, xla=True, **options)),
+        (model, sample(model, source, seed=1, **options)),
+        (model, beam_search(model, source, alpha=0.0, **options)),
+        (pair, greedy(pair, source, **options)),
     ]
-    for ids, scores in found:
+    for network, (ids, scores) in found:
         ids = ids.numpy().reshape(len(source), -1)
-        np.testing.assert_allclose(np.ravel(scores), whole_scores(model, source, ids), rtol=1e-4)
-    served = t2t.export.ServedTransformer(
-        model, ENCODERS, DecodeSettings(beam_size=1, extra_length=4)
-    )
+        np.testing.assert_allclose(np.ravel(scores), whole_scores(network, source, ids), rtol=1e-4)
+    settings = DecodeSettings(beam_size=1, extra_length=4)
+    served = t2t.export.ServedTransformer(model, ENCODERS, settings)
     exported = served.translate_ids(source[:1])
-    np.testing.assert_allclose(exported["scores"][0], found[0][1][:1], rtol=1e-4)
+    np.testing.assert_allclose(exported["scores"][0], found[0][1][1][:1], rtol=1e-4)
     whole = {"inputs": np.array([[5, 9, 3, 1]]), "targets": np.array([[7, 9, 1]])}
     logits = tf.nn.log_softmax(model(whole))[0].numpy()
     pair = served.score([ENCODERS["inputs"].decode([5, 9, 3])], ["w7 w9"])
     np.testing.assert_allclose(pair["token_scores"][0], logits[range(3), [7, 9, 1]], rtol=1e-4)
-    pair = Ensemble([model, plain])
-    ids, scores = t2t.decoding.greedy(pair, source, **options)
-    np.testing.assert_allclose(scores, whole_scores(pair, source, ids.numpy()), rtol=1e-4)
     eight_bits = in_precision(model, "int8")
-    ids, scores = t2t.decoding.greedy(eight_bits, source, **options)
-    np.testing.assert_allclose(
-        scores, whole_scores(eight_bits, source, ids.numpy()), rtol=0.05, atol=0.2
-    )
+    ids, scores = greedy(eight_bits, source, **options)
+    wanted = whole_scores(eight_bits, source, ids.numpy())
+    np.testing.assert_allclose(scores, wanted, rtol=0.05, atol=0.2)
 
 
 def test_a_call_without_a_cache_is_an_error_in_searches():
@@ -295,10 +239,9 @@ def test_a_call_without_a_cache_is_an_error_in_searches():
         def call(self, inputs, training=False):
             return super().call(inputs, training=training)
 
-    with pytest.raises(
-        UserError, match=r"Own\.call takes no cache, .* add the argument cache=None"
-    ):
-        t2t.decoding.greedy(small_model("num_hidden_layers=1", model_class=Own), SOURCE)
+    model = small_model("num_hidden_layers=1", model_class=Own)
+    with pytest.raises(UserError, match=r"Own\.call takes no cache, .* add the argument cache=No"):
+        greedy(model, SOURCE)
 
 
 # A step in a graph
@@ -324,22 +267,7 @@ class HalfSharpAttention(t2t.layers.MultiHeadAttention):
         return {"k": projected["k"] * 0.5, "v": projected["v"]}
 
 
-class HalfSharpDecoderLayer(t2t.layers.TransformerDecoderLayer):
-    def attention(self, name, relative=False):
-        return HalfSharpAttention.from_config(super().attention(name, relative).get_config())
-
-
-class HalfSharpDecoder(t2t.layers.TransformerDecoder):
-    layer_class = HalfSharpDecoderLayer
-
-
-class HalfSharpTransformer(t2t.Transformer):
-    def _make_parts(self):
-        super()._make_parts()
-        self.decoder = HalfSharpDecoder.from_config(self.decoder.get_config())
-
-
-RELATIVE = "self_attention_type=dot_product_relative,max_relative_position=2"
+HalfSharpTransformer = with_layer(layer_with(HalfSharpAttention))
 
 
 @pytest.mark.parametrize(
@@ -347,7 +275,7 @@ RELATIVE = "self_attention_type=dot_product_relative,max_relative_position=2"
     [
         ("", t2t.Transformer, "float32"),
         ("proximity_bias=true", t2t.Transformer, "float32"),
-        (RELATIVE, t2t.Transformer, "float32"),
+        (f"{RELATIVE}2", t2t.Transformer, "float32"),
         ("", HalfSharpTransformer, "float32"),
         ("", t2t.Transformer, "mixed_bfloat16"),
         ("proximity_bias=true", t2t.Transformer, "mixed_float16"),
@@ -357,25 +285,23 @@ def test_a_graph_of_one_layer_equals_eager(grappler, overrides, model_class, dty
     model = small_model(f"num_hidden_layers=1,{overrides}", model_class=model_class, dtype=dtype)
     targets = tf.constant([[7, 3, 8, 1], [9, 1, 0, 0], [5, 5, 5, 5], [1, 0, 0, 0]])
 
-    def step(position, logits, caches, source):
-        last = targets[:, position - 1] if position > 0 else tf.zeros([4], tf.int32)
-        step_logits, caches = model.decode_step(last[:, None], position, caches, source)
-        return position + 1, tf.concat([logits, step_logits], 1), caches
-
     @tf.function
     def in_a_graph(source):
+        def step(position, logits, caches):
+            last = targets[:, position - 1] if position > 0 else tf.zeros([4], tf.int32)
+            step_logits, caches = model.decode_step(last[:, None], position, caches, source)
+            return position + 1, tf.concat([logits, step_logits], 1), caches
+
         caches = model.empty_caches(4)
-        start = (0, tf.zeros([4, 0, 23]), caches)
-        invariants = (
-            tf.TensorShape([]),
-            tf.TensorShape([4, None, 23]),
-            open_shapes(caches, 2),
-        )
         return tf.while_loop(
             lambda position, *_: position < 5,
-            lambda position, logits, caches: step(position, logits, caches, source),
-            start,
-            shape_invariants=invariants,
+            step,
+            (0, tf.zeros([4, 0, 23]), caches),
+            shape_invariants=(
+                tf.TensorShape([]),
+                tf.TensorShape([4, None, 23]),
+                open_shapes(caches, 2),
+            ),
         )[1]
 
     source = model.encode_source(SOURCE)
@@ -393,14 +319,136 @@ def test_a_graph_of_one_layer_equals_eager(grappler, overrides, model_class, dty
 def test_weights_of_lora_and_quantization_count():
     """After `enable_lora` and `quantize`, graphs are made anew, also those of an ensemble."""
     model = small_model("num_hidden_layers=1")
-    targets = np.array([[7, 3, 1], [9, 1, 0], [1, 0, 0], [4, 4, 1]])
-    either = (model, Ensemble([model]))
-    scores = [[score(each, SOURCE, targets) for each in either]]
     layer = model.decoder.layers[0].ffn.conv1
-    layer.enable_lora(rank=2)
-    layer.lora_kernel_b.assign(np.ones_like(layer.lora_kernel_b))
-    scores.append([score(each, SOURCE, targets) for each in either])
-    model.quantize("int8")
-    scores.append([score(each, SOURCE, targets) for each in either])
+
+    def lora():
+        layer.enable_lora(rank=2)
+        layer.lora_kernel_b.assign(np.ones_like(layer.lora_kernel_b))
+
+    either, scores = (model, Ensemble([model])), []
+    for change in (lambda: None, lora, functools.partial(model.quantize, "int8")):
+        change()
+        scores.append([score(each, **BOTH) for each in either])
     for before, after in itertools.pairwise(scores):
         assert np.abs(np.subtract(before, after)).max(-1).min() > 1e-3
+
+
+# Several models that decode as one
+
+OTHER = "num_hidden_layers=2,hidden_size=8,shared_embedding_and_softmax_weights=false"
+
+
+def test_one_model_twice_is_that_model(eagerly):
+    model = search_model()
+    ids, scores = beam_search(model, SOURCE, extra_length=4)
+    both_ids, both_scores = beam_search(Ensemble([model, model]), SOURCE, extra_length=4)
+    np.testing.assert_array_equal(both_ids, ids)
+    np.testing.assert_allclose(both_scores, scores, rtol=1e-5)
+
+
+def test_probabilities_are_averaged(eagerly):
+    models = [search_model(), small_model(OTHER, seed=1, spread=3.0)]
+    ids, scores = greedy(Ensemble(models), SOURCE, extra_length=2)
+    targets = np.asarray(ids)
+    batch = {"inputs": SOURCE, "targets": targets}
+    p = np.mean([tf.nn.softmax(model(batch)) for model in models], 0)
+    np.testing.assert_array_equal(np.where(targets > 0, p.argmax(-1), 0), targets)
+    log_p = np.log(np.take_along_axis(p, targets[..., None], -1)[..., 0])
+    wanted = np.where(targets > 0, log_p, 0).sum(1)
+    np.testing.assert_allclose(scores, wanted, rtol=1e-4)
+    np.testing.assert_allclose(score(Ensemble(models), SOURCE, targets), wanted, rtol=1e-4)
+
+
+def test_what_cannot_be_one():
+    with pytest.raises(UserError, match="sizes, got 23 and 23, 23 and 31"):
+        Ensemble([search_model(), small_model(target_vocab=31, overrides=OTHER)])
+    with pytest.raises(UserError, match="got 23, 24: leave out"):
+        Ensemble([search_model(), small_model(overrides=f"{OTHER},vocab_divisor=8")])
+    with pytest.raises(UserError, match="got none"):
+        Ensemble([])
+
+
+# Searches in tensors of fixed sizes beside those whose tensors grow, by XLA and operation by operation
+
+THREE = SOURCE[:3]
+"""Without the sentence of nothing but padding, which attends to padding, and here there is more of it."""
+
+BY_XLA = ("base_prenorm", "relative")  # to compile takes seconds; others run one by one
+
+BEAM = {"beam_size": 3, "top_beams": 3}
+
+
+@pytest.fixture
+def little_room(eagerly, monkeypatch):
+    """Operations one by one, and less room, so that a few tokens are more than that."""
+    monkeypatch.setattr("t2t_keras.decoding.static_search.ROOM", 4)
+
+
+def both(search, *args, **settings):
+    """Checks that both ways find the same, and returns the ids."""
+    ids, scores = search(*args, **settings)
+    found, found_scores = search(*args, **settings, xla=True)
+    np.testing.assert_array_equal(found, ids)
+    np.testing.assert_allclose(found_scores, scores, rtol=1e-5)
+    return np.asarray(ids)
+
+
+@pytest.mark.parametrize("name", golden.MODELS)
+def test_all_beams_of_tensor2tensor(name, request):
+    if name not in BY_XLA:
+        request.getfixturevalue("little_room")
+    case = golden.load(name)
+    assert case.search_error(case.model(), xla=True) <= golden.RELATIVE
+
+
+def test_one_graph_for_all_sizes_by_xla():
+    """Three sentences and four, in one block and in two."""
+    model = search_model()
+    both(beam_search, model, THREE[:, :5], **BEAM, extra_length=7)
+    both(beam_search, model, THREE[[0, 1, 2, 0]], **BEAM, extra_length=7, alpha=0.3)
+    limits = {"min_length": 34, "max_lengths": [40, 36, 0]}
+    ids = both(beam_search, model, THREE, **BEAM, **limits)
+    assert ids.shape == (3, 3, 40)
+    both(greedy, model, THREE, extra_length=6)
+
+
+@pytest.mark.parametrize("overrides", ["proximity_bias=true", f"{RELATIVE}4"])
+def test_networks(overrides, little_room):
+    """Some count the positions of keys, which stand before room for others here."""
+    limits = {"min_length": 6, "max_lengths": [9, 7, 0]}
+    both(beam_search, search_model(overrides), THREE, **BEAM, **limits)
+    both(greedy, search_model(overrides), THREE, **limits)
+
+
+def test_a_prefix(little_room):
+    prefix = np.array([[7, 3, 8], [9, 0, 0], [0, 0, 0]])
+    for search in (beam_search, greedy):
+        ids = both(search, search_model(), THREE, extra_length=5, prefix=prefix)
+        assert (np.reshape(ids[0], -1)[:3] == prefix[0]).all()
+
+
+def test_an_ensemble(little_room):
+    models = Ensemble([search_model(), small_model(OTHER, seed=1, spread=3.0)])
+    both(beam_search, models, THREE, extra_length=4)
+
+
+def test_there_are_few_shapes(little_room, monkeypatch):
+    """Whatever the sentences, their lengths and the limit: one for each block of the output."""
+    shapes, extend = set(), StaticSearch.extend
+
+    def counted(self, source, limits, prefix, state):
+        shapes.add((*source["memory_bias"].shape, *state.hypotheses.visible.shape))
+        return extend(self, source, limits, prefix, state)
+
+    monkeypatch.setattr(StaticSearch, "extend", counted)
+    for rows, length, extra in (([0, 1, 2], 6, 4), ([0, 1, 2, 0], 5, 7), ([2, 1, 0], 6, 9)):
+        source = THREE[rows, :length]
+        beam_search(search_model(), source, beam_size=2, extra_length=extra, min_length=9, xla=True)
+    assert shapes == {(4, 1, 1, 8, 4, 2, 2 * room) for room in (0, 4, 8, 12)}
+
+
+def test_what_xla_does_not_compile():
+    with pytest.raises(UserError, match="a search with logits_processors: leave out xla or"):
+        greedy(search_model(), THREE, logits_processors=[max], xla=True)
+    with pytest.raises(UserError, match="a search with sampling: leave out xla or"):
+        DecodeSettings(xla=True, sampling_method="random", beam_size=1)

@@ -1,14 +1,18 @@
-"""The network's settings against a numpy Transformer, and cached steps against the whole sentence."""
+"""The network's settings against a numpy Transformer, cached steps against the whole sentence, packed rows."""
 
 import functools
+import itertools
 
 import keras
 import numpy as np
 import pytest
+from layer_checks import random_tensor
 from networks import SMALL, SOURCE, numpy_logits, small_model
 
 import t2t_keras as t2t
+from t2t_keras.data.records import pack
 from t2t_keras.errors import UserError
+from t2t_keras.layers import AttentionMask, TransformerDecoder, TransformerEncoder, segment_bias
 
 TARGETS = np.array([[4, 8, 0, 1, 0], [3, 9, 5, 7, 1], [1, 0, 0, 0, 0], [6, 1, 0, 0, 0]], np.int32)
 """With padding within a sentence."""
@@ -77,13 +81,11 @@ def test_logits_equal_numpy_and_every_variable_has_one_t2t_name(name):
     assert {id(v) for v in named.values()} == {id(v) for v in model.trainable_variables}
 
 
-DECODED = [(name, True) for name in VARIANTS if name not in ONLY_IN_THE_ENCODER]
-WITHOUT_KERNELS = ["prenorm", "key_and_value_channels", "vocab_divisor", "relative"]
+DECODED = [name for name in VARIANTS if name not in ONLY_IN_THE_ENCODER]
 
 
-@pytest.mark.parametrize(
-    ("name", "with_kernels"), [*DECODED, *((name, False) for name in WITHOUT_KERNELS)]
-)
+@pytest.mark.parametrize("with_kernels", [True, False])
+@pytest.mark.parametrize("name", DECODED)
 def test_cached_decoding_equals_the_whole_sentence(name, with_kernels):
     model, whole = variant(name), logits_of(name)
     source = model.encode_source(SOURCE)
@@ -99,20 +101,7 @@ def test_cached_decoding_equals_the_whole_sentence(name, with_kernels):
         last = TARGETS[:, position : position + 1]
 
 
-POSITIONS = ["no_positions", "learned_positions", "past_learned_positions"]
-
-
-@pytest.mark.parametrize(
-    "name",
-    [
-        "prenorm",
-        "key_and_value_channels",
-        "proximity_bias",
-        *POSITIONS,
-        "relative",
-        "relative_proximity",
-    ],
-)
+@pytest.mark.parametrize("name", DECODED)
 def test_hypotheses_that_go_on_from_others(name):
     """Two hypotheses a sentence; at the third position both go on from the second."""
     model = variant(name)
@@ -146,8 +135,7 @@ def test_attention_weights_on_request():
     inputs = {"inputs": SOURCE, "targets": TARGETS}
     logits, weights = model(inputs, return_attention_weights=True)
     np.testing.assert_array_equal(logits, model(inputs))
-    shapes = {kind: [w.shape for w in layers] for kind, layers in weights.items()}
-    assert shapes == {
+    assert {kind: [w.shape for w in layers] for kind, layers in weights.items()} == {
         "encoder": [(4, 2, 6, 6)],
         "decoder": [(4, 2, 5, 5)] * 3,
         "encdec": [(4, 2, 5, 6)] * 3,
@@ -193,35 +181,23 @@ def test_every_set_is_a_network_that_is_offered(name):
 
 
 @pytest.mark.parametrize(
-    ("overrides", "wanted"),
+    ("overrides", "sizes", "wanted"),
     [
-        ("num_heads=3", "multiple of num_heads=3, got 16"),
-        ("attention_key_channels=7", "attention_key_channels .* multiple of num_heads=2, got 7"),
-        ("pos=emb,max_length=0", "max_length must be 1 or more, got 0"),
-        (RELATIVE, "max_relative_position must be 1 or more"),
-        (f"{RELATIVE},max_relative_position=2,attention_key_channels=8", "to be equal, got 8 and 16"),
+        ("num_heads=3", {}, "multiple of num_heads=3, got 16"),
+        ("attention_key_channels=7", {}, "attention_key_channels .* multiple of num_heads=2, got 7"),
+        ("pos=emb,max_length=0", {}, "max_length must be 1 or more, got 0"),
+        (RELATIVE, {}, "max_relative_position must be 1 or more"),
+        (f"{RELATIVE},max_relative_position=2,attention_key_channels=8", {}, "to be equal, got 8 and 16"),
+        ("", {"source_vocab": 1}, "source_vocab_size must be 2 or more"),
+        ("", {"target_vocab": 0}, "target_vocab_size must be 2 or more"),
+        ("", {"target_space_id": 32}, "target_space_id must be from 0 to 31, got 32"),
+        ("", {"target_space_id": -1}, "target_space_id must be from 0 to 31, got -1"),
     ],
 )  # fmt: skip
-def test_settings_that_do_not_go_together_are_one_line(overrides, wanted):
-    hp = t2t.registry.hparams("transformer_base", SMALL).override(overrides)
+def test_what_is_not_offered_is_one_line(overrides, sizes, wanted):
     with pytest.raises(UserError, match=wanted) as error:
-        t2t.Transformer(hp, source_vocab_size=23, target_vocab_size=23)
+        small_model(overrides, **sizes)
     assert "\n" not in str(error.value)
-
-
-@pytest.mark.parametrize(
-    ("sizes", "wanted"),
-    [
-        ({"source_vocab_size": 1}, "source_vocab_size must be 2 or more"),
-        ({"target_vocab_size": 0}, "target_vocab_size must be 2 or more"),
-        ({"target_space_id": 32}, "target_space_id must be from 0 to 31, got 32"),
-        ({"target_space_id": -1}, "target_space_id must be from 0 to 31, got -1"),
-    ],
-)
-def test_a_size_that_is_not_offered_is_one_line(sizes, wanted):
-    arguments = {"source_vocab_size": 23, "target_vocab_size": 23, **sizes}
-    with pytest.raises(UserError, match=wanted):
-        t2t.Transformer(t2t.registry.hparams("transformer_base", SMALL), **arguments)
 
 
 @pytest.mark.parametrize(
@@ -253,23 +229,25 @@ def dropout_masks(overrides):
     return shapes
 
 
-def test_relative_attention_shares_no_dropout_mask():
+SHARED = "attention_dropout=0.1,relu_dropout=0.0,attention_dropout_broadcast_dims=[0,1]"
+
+
+@pytest.mark.parametrize(
+    ("overrides", "of_self"),
+    [(SHARED, (1, 1)), (f"{RELATIVE},max_relative_position=2,{SHARED}", (len(SOURCE), 2))],
+)
+def test_relative_attention_shares_no_dropout_mask(overrides, of_self):
     """T2T's `dot_product_attention_relative` does not see `attention_dropout_broadcast_dims`."""
-    (batch, source), target = SOURCE.shape, TARGETS.shape[1]
-    shared = "attention_dropout=0.1,relu_dropout=0.0,attention_dropout_broadcast_dims=[0,1]"
-    relative = f"{RELATIVE},max_relative_position=2,{shared}"
-    assert dropout_masks(shared) == [
-        (1, 1, source, source), (1, 1, target, target), (1, 1, target, source),
-    ]  # fmt: skip
-    assert dropout_masks(relative) == [
-        (batch, 2, source, source), (batch, 2, target, target), (1, 1, target, source),
-    ]  # fmt: skip
+    source, target = SOURCE.shape[1], TARGETS.shape[1]
+    self_attention = [(*of_self, source, source), (*of_self, target, target)]
+    assert dropout_masks(overrides) == [*self_attention, (1, 1, target, source)]
 
 
 @pytest.mark.parametrize(
     ("axes", "of_encoder", "of_decoder"),
     [
         ("1", (1, 1, 24), ("B", 1, 24)),
+        ("1,use_pad_remover=false", ("B", 1, 24), ("B", 1, 24)),
         ("[0,-2]", (1, 1, 24), (1, 1, 24)),
         ("0", ("N", 24), (1, "T", 24)),
         ("[1,2]", (1, 1, 1), ("B", 1, 1)),
@@ -284,6 +262,143 @@ def test_relu_dropout_of_the_encoder_counts_axes_as_the_pad_remover_leaves_them(
     wanted = [tuple(sizes.get(n, n) for n in shape) for shape in (of_encoder, of_decoder)]
     overrides = f"attention_dropout=0.0,relu_dropout=0.1,relu_dropout_broadcast_dims={axes}"
     assert dropout_masks(overrides) == wanted
-    if axes == "1":
-        kept = dropout_masks(f"{overrides},use_pad_remover=false")
-        assert kept == [(len(SOURCE), 1, 24), (len(TARGETS), 1, 24)]
+
+
+# Packed rows: each pair is as if alone, except for what T2T's shift of targets lets through
+
+LENGTH = 16
+PAIRS = [
+    {"inputs": [5, 9, 3, 7, 1], "targets": [4, 8, 6, 1]},
+    {"inputs": [4, 1], "targets": [3, 9, 5, 7, 2, 1]},
+    {"inputs": [2, 8, 6, 1], "targets": [6, 1]},
+    {"inputs": [7, 7, 3, 2, 9, 4, 5, 1], "targets": [8, 8, 4, 2, 3, 1]},
+    {"inputs": [1], "targets": [1]},
+    {"inputs": [3, 4, 1], "targets": [9, 2, 2, 5, 6, 3, 1]},
+]
+
+
+def padded(rows):
+    """Rows as a batch [rows, LENGTH] of each field."""
+    return {
+        name: np.array([row[name] + [0] * (LENGTH - len(row[name])) for row in rows], np.int32)
+        for name in rows[0]
+    }
+
+
+def packed(spacing=0):
+    """Packs the pairs: a batch [rows, LENGTH], and where each pair stands, (row, number)."""
+    rows = list(pack(PAIRS, LENGTH, spacing))
+    batch, everywhere = padded(rows), itertools.product(range(len(rows)), range(1, 5))
+    pairs = {
+        (row, number): {
+            side: list(batch[side][row][batch[f"{side}_segmentation"][row] == number])
+            for side in PAIRS[0]
+        }
+        for row, number in everywhere
+    }
+    places = [place for pair in PAIRS for place in pairs if pairs[place] == pair]
+    assert len(places) == len(PAIRS) == len(set(places))
+    assert len(rows) < len(PAIRS) - 1
+    return batch, places
+
+
+APART = padded(PAIRS)
+"""Every pair in a row of its own."""
+
+
+def by_numpy(model, batch):
+    return numpy_logits(model, batch["inputs"], batch["targets"], batch)
+
+
+@every_variant
+def test_packed_logits_equal_numpy(name):
+    """Logits at padding may be anything."""
+    model = variant(name)
+    batch, _ = packed()
+    tokens = batch["targets"] != 0
+    ours, wanted = np.asarray(model(batch))[tokens], by_numpy(model, batch)[tokens]
+    np.testing.assert_allclose(ours, wanted, atol=1e-5 * np.abs(wanted).max())
+
+
+@pytest.mark.parametrize("spacing", [1, 0])
+@pytest.mark.parametrize("name", ["prenorm", "learned_positions", "proximity_bias", "relative"])
+def test_with_spacing_a_pair_is_as_if_alone(name, spacing):
+    """T2T shifts the row: without spacing, a pair sees the end of the one before it first.
+
+    T2T's encoder that looks back does so across pairs, as the one in NumPy above.
+    """
+    model = variant(name)
+    batch, places = packed(spacing)
+    logits = np.asarray(model(batch))
+    assert {number for _, number in places} > {1}
+    for pair, (row, number), wanted in zip(PAIRS, places, np.asarray(model(APART)), strict=True):
+        ours = logits[row][batch["targets_segmentation"][row] == number]
+        difference = np.abs(ours - wanted[: len(pair["targets"])]).max()
+        assert difference < 2e-5 if spacing or number == 1 else difference > 1e-2
+
+
+@pytest.mark.parametrize("dtype", ["mixed_bfloat16", "mixed_float16"])
+def test_half_precision_keeps_pairs_apart(dtype):
+    model = small_model("num_hidden_layers=1", dtype=dtype)
+    batch, _ = packed()
+    wanted = by_numpy(model, batch)
+    ours = np.asarray(model(batch))
+    tokens = batch["targets"] != 0
+    assert np.isfinite(ours).all()
+    tolerance = 0.1 if dtype == "mixed_bfloat16" else 0.02
+    np.testing.assert_allclose(ours[tokens], wanted[tokens], atol=tolerance * np.abs(wanted).max())
+
+
+def test_a_batch_that_is_packed_by_half_is_refused():
+    batch, _ = packed()
+    del batch["targets_position"]
+    with pytest.raises(UserError, match=r"A packed batch must have .*; got no targets_position"):
+        variant("prenorm")(batch)
+    memory = variant("prenorm").encode(batch["inputs"])
+    with pytest.raises(ValueError, match="must be given together"):
+        variant("prenorm").decode(batch["targets"], memory, segments=batch["targets_segmentation"])
+
+
+STACK = {"num_heads": 2, "filter_size": 12, "num_layers": 2}
+X, MEMORY = random_tensor(2, 5, 8), random_tensor(2, 4, 8, seed=1)
+SEGMENTS = np.array([[1, 1, 2, 2, 0], [1, 2, 2, 2, 3]])
+MEMORY_SEGMENTS = np.array([[1, 2, 2, 0], [1, 1, 2, 3]])
+
+
+def test_segments_tell_the_encoder_where_padding_is():
+    sequences = {"preprocess_sequence": "none", "postprocess_sequence": "a"}
+    settings = {**STACK, **sequences, "num_layers": 1}
+    kept, removed = (TransformerEncoder(**settings, remove_padding=r) for r in (False, True))
+    kept(X), removed(X)
+    kept.layer_0.ffn.set_weights([w + 0.1 for w in kept.layer_0.ffn.get_weights()])
+    removed.set_weights(kept.get_weights())
+    tokens = SEGMENTS > 0
+    mask = AttentionMask(segments=SEGMENTS, nonpadding=tokens)
+    ours, theirs = (np.asarray(e(X, attention_mask=mask)) for e in (removed, kept))
+    np.testing.assert_array_equal(ours[tokens], theirs[tokens])
+    attention = kept.layer_0.self_attention(
+        X, attention_mask=AttentionMask(bias=segment_bias(SEGMENTS))
+    )
+    np.testing.assert_allclose(ours[~tokens], (X + np.asarray(attention))[~tokens], atol=1e-5)
+
+
+@pytest.mark.parametrize("causal", [True, False])
+def test_a_decoder_of_its_own_keeps_segments_apart(causal):
+    decoder = TransformerDecoder(**STACK)
+    own = AttentionMask(segments=SEGMENTS, causal=causal)
+    other = AttentionMask(segments=SEGMENTS, key_segments=MEMORY_SEGMENTS)
+    together = np.asarray(decoder(X, MEMORY, attention_mask=own, memory_attention_mask=other))
+    for row in (0, 1):
+        for number in (1, 2):
+            own, other = SEGMENTS[row] == number, MEMORY_SEGMENTS[row] == number
+            apart = decoder(X[row][own][None], MEMORY[row][other][None], causal=causal)
+            np.testing.assert_allclose(together[row][own], apart[0], atol=1e-5)
+
+
+def test_segments_come_in_symbolic_models_too():
+    x, segments = keras.Input((None, 8)), keras.Input((None,), dtype="int32")
+    encoder = TransformerEncoder(**STACK)
+    same = keras.ops.equal(segments[:, :, None], segments[:, None, :])
+    model = keras.Model([x, segments], encoder(x, attention_mask=same))
+    wanted = encoder(X, attention_mask=AttentionMask(segments=SEGMENTS))
+    np.testing.assert_allclose(model([X, SEGMENTS]), wanted, atol=1e-6)

@@ -52,10 +52,8 @@ def write_text(directory):
     train = rows(3000, seed=1)
     held_out = [row for row in rows(300, seed=2) if row not in set(train)][:100]
     for name, lines in (("train", train), ("eval", held_out)):
-        (directory / f"inputs.{name}.txt").write_text("\n".join(lines) + "\n")
-        (directory / f"targets.{name}.txt").write_text(
-            "\n".join(line[::-1] for line in lines) + "\n"
-        )
+        for side, of_side in (("inputs", lines), ("targets", [line[::-1] for line in lines])):
+            (directory / f"{side}.{name}.txt").write_text("\n".join(of_side) + "\n")
     return directory
 
 
@@ -176,13 +174,8 @@ def ran(name, *arguments, **options):
 
 def python(*arguments, **options):
     """Runs `python`."""
-    return subprocess.run(
-        [sys.executable, *map(str, arguments)],
-        capture_output=True,
-        text=True,
-        check=False,
-        **options,
-    )
+    argv = [sys.executable, *map(str, arguments)]
+    return subprocess.run(argv, capture_output=True, text=True, check=False, **options)
 
 
 def train(directory, steps, *flags, eagerly=True):
