@@ -108,7 +108,7 @@ class Setting(NamedTuple):
         if self.kind in (bool, str):
             return value
         try:
-            typed: Any = self.kind(value)  # type: ignore[call-overload]
+            typed: Any = self.kind(value)  # type: ignore[call-overload, arg-type]
         except OverflowError:  # an int of 400 digits
             return None
         most = self.allowed.most if self.kind is int else _MOST_FLOAT32

@@ -30,33 +30,35 @@ def randomise(layer):
 
 
 def check_layer(layer_class, settings, inputs, *, weights, tmp_path, call=None):
-    """Checks a layer built from `settings` on `inputs`, a tuple of arrays.
-
-    Args:
-        weights: how many trainable weights it must have.
-        call: keyword arguments of every call.
-    """
+    """Checks a layer of so many trainable weights on arrays; `call` are keywords of every call."""
     call = call or {}
     layer = layer_class(**settings)
-    result = layer(*inputs, **call)
+    layer(*inputs, **call)
+    assert layer.supports_masking
     assert len(layer.trainable_weights) == weights
     randomise(layer)
     result = layer(*inputs, **call)
-    _check_settings(layer_class, layer, settings, inputs, call)
-    _check_shapes(layer, inputs, result, call)
-    _check_xla(layer, inputs, result, call)
+    compiled = tf.function(lambda: layer(*inputs, **call), jit_compile=True)
+    assert_same(compiled(), result, atol=2e-5)
+    _check_settings(layer, settings, inputs, call)
+    _check_shapes(layer, inputs, result)
     _check_saving(layer, inputs, result, call, tmp_path)
     for policy, tolerance in (("mixed_bfloat16", 0.1), ("mixed_float16", 0.01)):
-        _check_mixed_precision(layer, inputs, result, call, policy, tolerance)
-    return layer
+        half = layer_class.from_config({**layer.get_config(), "dtype": policy})
+        half(*inputs, **call)
+        half.set_weights(layer.get_weights())
+        reduced = half(*inputs, **call)
+        assert keras.tree.flatten(reduced)[0].dtype == half.compute_dtype
+        assert all(variable.dtype == "float32" for variable in half.trainable_variables)
+        for array, wanted in zip(outputs_of(reduced), outputs_of(result), strict=True):
+            np.testing.assert_allclose(array, wanted, atol=tolerance * max(1, np.abs(wanted).max()))
 
 
-def _check_settings(layer_class, layer, settings, inputs, call):
-    config = layer.get_config()
+def _check_settings(layer, settings, inputs, call):
+    layer_class, config = type(layer), layer.get_config()
     assert json.loads(json.dumps(config)) == config
     for name, value in settings.items():
-        wanted = list(value) if isinstance(value, tuple) else value
-        assert config[name] == wanted, name
+        assert config[name] == (list(value) if isinstance(value, tuple) else value), name
     again = layer_class.from_config(config)
     assert again.get_config() == config
     again(*inputs, **call)
@@ -67,7 +69,7 @@ def _check_settings(layer_class, layer, settings, inputs, call):
         layer_class(*settings.values(), 1, 2)
 
 
-def _check_shapes(layer, inputs, result, call):
+def _check_shapes(layer, inputs, result):
     shapes = [array.shape for array in inputs]
     first = keras.tree.flatten(result)[0]
     assert tuple(layer.compute_output_shape(*shapes)) == first.shape
@@ -76,36 +78,14 @@ def _check_shapes(layer, inputs, result, call):
     assert first.dtype == layer.compute_dtype
 
 
-def _check_xla(layer, inputs, result, call):
-    compiled = tf.function(lambda: layer(*inputs, **call), jit_compile=True)
-    assert_same(compiled(), result, atol=2e-5)
-
-
 def _check_saving(layer, inputs, result, call, tmp_path):
-    def functional(layer):
-        symbols = [
-            keras.Input((None, *array.shape[2:]), dtype=array.dtype.name) for array in inputs
-        ]
-        return keras.Model(symbols, layer(*symbols, **call))
-
-    model = functional(layer)
+    symbols = [keras.Input((None, *array.shape[2:]), dtype=array.dtype.name) for array in inputs]
+    model = keras.Model(symbols, layer(*symbols, **call))
     assert_same(model(list(inputs)), result, atol=1e-6)
-    path = str(tmp_path / "model.keras")
-    model.save(path)
-    loaded = keras.models.load_model(path)
+    model.save(tmp_path / "model.keras")
+    loaded = keras.models.load_model(tmp_path / "model.keras")
     assert_same(loaded(list(inputs)), result, atol=1e-6)
-    model.save_weights(str(tmp_path / "model.weights.h5"))
+    model.save_weights(tmp_path / "model.weights.h5")
     loaded.set_weights([0 * weight for weight in loaded.get_weights()])
-    loaded.load_weights(str(tmp_path / "model.weights.h5"))
+    loaded.load_weights(tmp_path / "model.weights.h5")
     assert_same(loaded(list(inputs)), result, atol=1e-6)
-
-
-def _check_mixed_precision(layer, inputs, result, call, policy, tolerance):
-    half = type(layer).from_config({**layer.get_config(), "dtype": policy})
-    half(*inputs, **call)
-    half.set_weights(layer.get_weights())
-    reduced = half(*inputs, **call)
-    assert keras.tree.flatten(reduced)[0].dtype == half.compute_dtype
-    assert all(variable.dtype == "float32" for variable in half.trainable_variables)
-    for array, wanted in zip(outputs_of(reduced), outputs_of(result), strict=True):
-        np.testing.assert_allclose(array, wanted, atol=tolerance * max(1, np.abs(wanted).max()))

@@ -7,7 +7,7 @@ from types import SimpleNamespace
 import pytest
 from networks import small_model
 
-from t2t_keras import decode_settings, decoding
+from t2t_keras import decode_settings, decoding, serving
 from t2t_keras.decode_settings import DECODE_SETTINGS, DecodeSettings
 from t2t_keras.errors import UserError
 from t2t_keras.settings import HParams
@@ -28,11 +28,8 @@ def test_reads_all_kinds_of_values():
 
 def test_extra_length_is_t2t_s_wherever_none_is_given():
     """100 in T2T's `decode_hparams`."""
-    from t2t_keras import serving
-
     translate = inspect.signature(serving.CTranslate2Translator.translate)
-    default = translate.parameters["extra_length"].default
-    assert DecodeSettings().extra_length == default == 100
+    assert DecodeSettings().extra_length == translate.parameters["extra_length"].default == 100
 
 
 def test_t2t_s_names_with_the_values_that_are_done_anyway():
@@ -50,25 +47,16 @@ def test_t2t_s_names_with_the_values_that_are_done_anyway():
         ("num_decods=4", r"unknown decode hparam 'num_decods'.* Did you mean 'num_decodes'\?"),
         ("use_last_position_only=maybe", "the last position only.: leave it out"),
         ("beam_size=four", "beam_size must be an integer of at least 1, got '=four'"),
-        ("beam_size", "beam_size must be an integer of at least 1, got ''"),
         ("alpha=0,beam_size=1,alpha=0", "alpha is set twice in 'alpha=0,beam_size=1,alpha=0'"),
-        ("return_beams=yes", "return_beams must be true or false, got '=yes'"),
-        ("beam_size=0", "beam_size must be an integer of at least 1, got 0"),
-        ("extra_length=-1", "extra_length must be an integer of at least 0, got -1"),
-        ("alpha=nan", "alpha must be a number, got nan"),
         ("long_inputs=crop", "long_inputs must be one of cut, skip, got 'crop'"),
         ("sampling_method=randm", r"argmax, random, got 'randm'. Did you mean 'random'\?"),
         ("sampling_temp=0", "sampling_temp must be a number from 1e-30 to 100000.0, got 0.0"),
         ("sampling_keep_top_p=1.1", "sampling_keep_top_p must be a number above 0 and at most 1"),
         ("sampling_method=random", "draws one output, got beam_size=4: give beam_size=1, too"),
-        ("shards=1,shards=1", "shards is set twice in 'shards=1,shards=1'"),
         ("beam_size=100000000000000000000", r"got 100000000000000000000: the maximum is \d+"),
         ("sampling_temp=1e-300", "got 1e-300: float32 cannot hold it"),
-        ("sampling_temp=1e30", r"got 1e\+30"),
-        ("sampling_keep_top_p=1e-300", "got 1e-300: float32 cannot hold it"),
         ("shards=2", "shards of tensor2tensor has no effect here .every line of --decode_from_fil"),
         ("delimiter=;", "delimiter of tensor2tensor has no effect here .each line is a sentence"),
-        ("log_results=true", "log_results of tensor2tensor has no effect here"),
         ("vgg_ckpt_path=x", "images and videos are not decoded"),
         ("min_length_ratio=0.5", "min_length makes them longer"),
     ],
@@ -120,16 +108,16 @@ def test_every_decode_hparam_takes_or_refuses_any_number(name, written):
         assert setting.kind is str or math.isfinite(value)
 
 
-@pytest.mark.parametrize("text", ["extra_length=1000000000", "beam_size=100000"])
-def test_a_search_beyond_the_machines_memory_is_refused(monkeypatch, text):
+def test_a_search_beyond_the_machines_memory_is_refused(monkeypatch):
     monkeypatch.setattr(decode_settings, "_machine_memory", lambda: 16 * 2**30)
     base = SimpleNamespace(target_vocab_size=33708, members=[SimpleNamespace(hp=HParams("base"))])
     DecodeSettings(extra_length=1000).require_memory(base)
     words = (
         r"need about [\d,]+ GiB of memory, but the machine has 16: lower beam_size, extra_length"
     )
-    with pytest.raises(UserError, match=words):
-        DecodeSettings.parse(text).require_memory(base)
+    for text in ("extra_length=1000000000", "beam_size=100000"):
+        with pytest.raises(UserError, match=words):
+            DecodeSettings.parse(text).require_memory(base)
 
 
 @pytest.mark.parametrize(

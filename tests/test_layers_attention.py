@@ -19,7 +19,6 @@ from t2t_keras.layers import (
 
 QUERY = random_tensor(2, 5, 8)
 MEMORY = random_tensor(2, 3, 12, seed=1)
-MASK = np.array([[1, 1, 0], [0, 1, 1]], bool)
 WITH_WEIGHTS = {"return_attention_weights": True}
 
 
@@ -47,23 +46,6 @@ def test_relative_positions_by_hand():
     output = layer(np.ones((1, 4, 2), "float32"))
     wanted = [[3 / 4, 10 / 4], [1 / 4, 10 / 4], [-1 / 4, 10 / 4], [-3 / 4, 10 / 4]]
     np.testing.assert_allclose(output[0], wanted, rtol=1e-6)
-
-
-def test_masks_and_bias_say_the_same():
-    layer = MultiHeadAttention(num_heads=2)
-    by_mask = layer(QUERY, MEMORY, memory_mask=MASK, **WITH_WEIGHTS)
-    weights = np.asarray(by_mask[1])
-    assert weights.shape == (2, 2, 5, 3)
-    assert (weights.transpose(0, 3, 1, 2)[~MASK] == 0).all()
-    np.testing.assert_allclose(weights.sum(-1), 1, rtol=1e-5)
-    for mask in (
-        np.repeat(MASK[:, None], 5, axis=1),
-        AttentionMask(keys=MASK),
-        AttentionMask(bias=mask_bias(MASK)),
-        AttentionMask(keys=MASK, bias=np.zeros((2, 1, 1, 3), "float32")),
-    ):
-        same = layer(QUERY, MEMORY, attention_mask=mask, **WITH_WEIGHTS)
-        assert_same(same, by_mask, atol=1e-7)
 
 
 @pytest.mark.parametrize("policy", ["float32", "mixed_bfloat16", "mixed_float16"])

@@ -11,7 +11,6 @@ from layer_checks import random_tensor
 from t2t_keras.layers import (
     Dropout,
     FeedForward,
-    MultiHeadAttention,
     PositionEncoding,
     PrePostProcess,
     SharedEmbedding,
@@ -265,10 +264,9 @@ def test_sinusoids(kind, formula, channels):
     np.testing.assert_allclose(far[0], formula(2000, channels), atol=5e-4)
 
 
-POSITIONS = [{}, {"kind": "timing_paper"}, {"kind": "emb", "max_length": 3}]
-
-
-@pytest.mark.parametrize("settings", POSITIONS)
+@pytest.mark.parametrize(
+    "settings", [{}, {"kind": "timing_paper"}, {"kind": "emb", "max_length": 3}]
+)
 def test_start_and_given_positions(settings):
     x = random_tensor(2, 5, 7)
     layer = PositionEncoding(**settings)
@@ -285,10 +283,3 @@ def test_past_the_table_nothing_is_added():
     output = np.asarray(layer(X))
     np.testing.assert_allclose(output[:, :3], X[:, :3] + np.asarray(layer.table), rtol=1e-6)
     np.testing.assert_array_equal(output[:, 3:], X[:, 3:])
-
-
-def test_positions_pass_a_mask_through():
-    embedded = SharedEmbedding(vocab_size=7, hidden_size=8)(np.array([[3, 1, 0]]))
-    x = PositionEncoding()(embedded)
-    _, weights = MultiHeadAttention(num_heads=1)(x, return_attention_weights=True)
-    assert (np.asarray(weights)[..., 2] == 0).all()

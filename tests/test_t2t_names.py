@@ -7,19 +7,10 @@ from pathlib import Path
 import pytest
 
 from t2t_keras import registry, t2t_names
-from t2t_keras.data import Problem, Text2TextProblem, TranslateProblem
+from t2t_keras.data import Text2TextProblem, TranslateProblem
 from t2t_keras.errors import UserError
 
 NAMES = Path(__file__).parents[2] / "shared" / "spec" / "t2t-names.json"
-
-needs_names = pytest.mark.skipif(
-    not NAMES.exists(), reason="needs the names of tensor2tensor in ../shared"
-)
-
-
-def names(*kinds):
-    registered = json.loads(NAMES.read_text())
-    return [name for kind in kinds for name in registered[kind]]
 
 
 def assert_answered(name, make):
@@ -31,23 +22,24 @@ def assert_answered(name, make):
         assert name in (getattr(made, "name", None), getattr(made, "set_name", None))
 
 
-@needs_names
+@pytest.mark.skipif(not NAMES.exists(), reason="needs the names of tensor2tensor in ../shared")
 def test_every_problem_set_range_and_model_has_an_answer():
-    for name in names("problems"):
+    names = json.loads(NAMES.read_text())
+    for name in names["problems"]:
         assert_answered(name, registry.problem)
-    for name in names("hparams", "hparams_ranges"):
+    for name in names["hparams"] + names["hparams_ranges"]:
         assert_answered(name, registry.hparams)
-    for name in {*names("models")} - {"transformer", "transformer_encoder"}:
+    for name in {*names["models"]} - {"transformer", "transformer_encoder"}:
         with pytest.raises(UserError, match=f"model {name!r} of tensor2tensor is not supported: "):
             registry.require_model(name)
 
 
-@needs_names
 def test_what_is_here_is_not_said_to_be_absent():
-    for name in registry.list_problems():
-        assert not t2t_names.why_absent("problem", name)
-    for name in registry.list_hparams():
-        assert not t2t_names.why_absent("hparams set", name)
+    for kind, ours in (
+        ("problem", registry.list_problems()),
+        ("hparams set", registry.list_hparams()),
+    ):
+        assert not any(t2t_names.why_absent(kind, name) for name in ours)
 
 
 @pytest.mark.parametrize(
@@ -79,17 +71,18 @@ def test_a_misspelt_name_is_none_of_tensor2tensor_s(name):
 # Of tensor2tensor 1.15.7's Problem, Text2TextProblem and TranslateProblem, without what begins with "_".
 T2T_HOOKS = """
     additional_reserved_tokens all_metrics_fns already_shuffled approx_vocab_size
-    batch_size_means_tokens data_filepaths dataset dataset_filename dataset_splits datatypes_to_clean
-    decode_example decode_hooks dev_filepaths eval_hooks eval_metric_fns eval_metrics
-    example_reading_spec export_assets feature_encoders feature_info filepattern generate_data
-    generate_encoded_samples generate_samples generate_text_for_vocab get_feature_encoders get_hparams
-    get_or_create_vocab has_inputs hparams input_fn inputs_prefix is_generate_per_split
-    make_estimator_input_fn max_length max_samples_for_vocab max_subtoken_length maybe_copy_features
-    maybe_reverse_and_copy maybe_reverse_features multiprocess_generate num_generate_tasks
-    num_training_examples oov_token packed_length packed_spacing prepare_to_generate preprocess
-    preprocess_example serving_input_fn set_task_id skip_random_fraction_when_training
-    source_data_files targets_prefix task_id test_filepaths tpu_batch_size_per_shard
-    training_filepaths use_vocab_from_other_problem vocab_data_files vocab_filename vocab_type
+    batch_size_means_tokens data_filepaths dataset dataset_filename dataset_splits
+    datatypes_to_clean decode_example decode_hooks dev_filepaths eval_hooks eval_metric_fns
+    eval_metrics example_reading_spec export_assets feature_encoders feature_info filepattern
+    generate_data generate_encoded_samples generate_samples generate_text_for_vocab
+    get_feature_encoders get_hparams get_or_create_vocab has_inputs hparams input_fn inputs_prefix
+    is_generate_per_split make_estimator_input_fn max_length max_samples_for_vocab
+    max_subtoken_length maybe_copy_features maybe_reverse_and_copy maybe_reverse_features
+    multiprocess_generate num_generate_tasks num_training_examples oov_token packed_length
+    packed_spacing prepare_to_generate preprocess preprocess_example serving_input_fn set_task_id
+    skip_random_fraction_when_training source_data_files targets_prefix task_id test_filepaths
+    tpu_batch_size_per_shard training_filepaths use_vocab_from_other_problem vocab_data_files
+    vocab_filename vocab_type
 """
 
 
@@ -108,32 +101,15 @@ def test_every_hook_is_called_or_refused(hook):
 
 
 def test_hooks_are_refused_together_wherever_they_are_defined():
-    class Base(Text2TextProblem):
-        feature_info = None
-
-    class Mixin:
-        def eval_hooks(self, features, logits, hparams):
-            return []
-
-        def decode_hooks(self):
-            return []
-
-    class Both(Mixin, Base):
-        pass
-
+    base = type("Base", (Text2TextProblem,), {"feature_info": None})
+    mixin = type("Mixin", (), dict.fromkeys(("eval_hooks", "decode_hooks")))
     with pytest.raises(UserError) as caught:
-        Both()
+        type("Both", (mixin, base), {})()
     assert str(caught.value) == (
         "The problem both defines hooks of tensor2tensor that are not called here; remove them: "
         "feature_info (every example has the ids of inputs and targets), eval_hooks, decode_hooks "
         "(define quality, which scores texts)."
     )
-
-
-def test_no_problem_of_ours_has_such_hooks():
-    for name in registry.list_problems():
-        assert registry.problem(name).name == name
-    assert Problem().name == "problem"
 
 
 T2T = "tensor2tensor.data_generators"

@@ -195,7 +195,7 @@ class Stack(TransformerLayer):
             if memory is not None:
                 mask = layer.encdec_attention.prepare(masks["memory_attention_mask"], x, memory)
                 masks["memory_attention_mask"] = mask
-            call = functools.partial(
+            call: Callable[..., Any] = functools.partial(
                 layer,
                 training=training,
                 return_attention_weights=return_attention_weights,
@@ -343,7 +343,7 @@ class DecoderCache:
 
     kept: Sequence[dict]
     _: dataclasses.KW_ONLY
-    memory: Sequence[dict | None] | None = None
+    memory: Any = None
     memory_bias: Any = None
     bias: Any = None
     distance: Any = None
@@ -481,7 +481,7 @@ class TransformerDecoder(Stack):
         training=False,
         return_attention_weights=False,
     ):
-        caches = None
+        caches: list | None = None
         if cache is None:
             own_mask = AttentionMask.of(attention_mask, x, x, causal=causal)
         else:

@@ -87,7 +87,7 @@ class SettingsLayer(keras.layers.Layer):
                 value = keras.initializers.serialize(keras.initializers.get(value))
             if name not in ("self", "kwargs", "__class__"):
                 vars(self.settings)[name] = list(value) if isinstance(value, tuple) else value
-        vars(self).update(vars(self.settings))  # not `setattr`: Keras would track lists
+        self.__dict__.update(vars(self.settings))  # not `setattr`: Keras would track lists
         self.supports_masking = True
 
     def dense_part(self, name: str, input_size: int, units: int, **settings):
