@@ -141,7 +141,7 @@ class TrainedModel:
         beside = [checkpoints.read_settings(os.path.dirname(prefix)) for prefix in self.prefixes]
         recorded, run = beside[0]
         self.runs = [run for _, run in beside]
-        flags = {} if run.get("problem") else _flags(self.prefixes[0], run)
+        flags = {} if run.get("starts") else _flags(self.prefixes[0], run)
         problem = problem or run.get("problem") or flags.get("problem")
         if not problem:
             raise UserError(
