@@ -170,8 +170,10 @@ class TextBatches(SplitBatches):
             limit = self._limits[side]  # as T2T: cut before any reversal
             sides[side] = ids[:, :limit] if limit else ids
         sides = self._problem.orient(sides)
-        lengths = {side: ids.row_lengths() for side, ids in sides.items()}
-        lengths = self._example_lengths(lengths, tf.maximum)
+        by_side = {side: ids.row_lengths() for side, ids in sides.items()}
+        lengths = functools.reduce(tf.maximum, by_side.values())  # see `Batches`
+        if self._hp.prepend_mode != "none":
+            lengths = by_side["inputs"] + 1 + by_side["targets"]
         kept = (lengths >= self.buckets.shortest) & (lengths <= self.buckets.longest)
         edges = tf.constant(self.buckets.edges, tf.int64)
         bucket = tf.searchsorted(edges, tf.boolean_mask(lengths, kept), out_type=tf.int64)

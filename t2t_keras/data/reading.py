@@ -11,7 +11,7 @@ import math
 import os
 import re
 import threading
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
@@ -472,15 +472,6 @@ class SplitBatches:
             return f"1 batch shape, {first}"
         return f"{len(self.shapes)} batch shapes, from {first} to {last}"
 
-    def _example_lengths(self, sides: Mapping[str, Any], longer: Callable[[Any, Any], Any]) -> Any:
-        """Returns the lengths of examples as in T2T: of the longer side, with end of sentence.
-
-        With `prepend_mode`: of inputs and targets joined by a 0. `longer` is the elementwise maximum.
-        """
-        if self._hp.prepend_mode != "none":
-            return sides["inputs"] + 1 + sides["targets"]
-        return functools.reduce(longer, sides.values())
-
     def _none_fits(self) -> UserError:
         hp, problem = self._hp, self._problem
         return UserError(
@@ -549,7 +540,10 @@ class Batches(SplitBatches):
         sides = problem.orient(cut)
         plan = EndlessPlan if self.options.repeat else OncePlan
         shuffle, seed = bool(self.options.shuffle), self.options.seed
-        lengths = self._example_lengths(sides, np.maximum)
+        # As in T2T, of the longer side; with `prepend_mode`, of inputs and targets joined by a 0.
+        lengths = functools.reduce(np.maximum, sides.values())
+        if hp.prepend_mode != "none":
+            lengths = sides["inputs"] + 1 + sides["targets"]
         self._plan = plan(
             lengths, self.buckets, seed, shuffle, shuffle and hp.batch_shuffle_size > 0
         )
