@@ -27,7 +27,7 @@ def test_every_problem_set_range_and_model_has_an_answer():
     names = json.loads(NAMES.read_text())
     for name in names["problems"]:
         assert_answered(name, registry.problem)
-    for name in names["hparams"] + names["hparams_ranges"]:
+    for name in [*names["hparams"], *names["hparams_ranges"]]:
         assert_answered(name, registry.hparams)
     for name in {*names["models"]} - {"transformer", "transformer_encoder"}:
         with pytest.raises(UserError, match=f"model {name!r} of tensor2tensor is not supported: "):
