@@ -192,11 +192,15 @@ class ParsingIcelandic16k(TwoVocabularyProblem):
 
     approx_vocab_sizes = 2**14, 2**8
     vocab_filenames = "ice_source.tokens.vocab.16384", "ice_target.tokens.vocab.256"
-    table_sizes = None, 2**8  # as in T2T, regardless of the size of the tree vocabulary
     max_subtoken_length = None
     loss_multiplier = 2.5
     space_ids = SpaceID.ICE_TOK, SpaceID.ICE_PARSE_TOK
     dataset_splits = with_shards((DatasetSplit.TRAIN, DatasetSplit.EVAL), train=10)
+
+    def hparams(self, defaults, model_hparams) -> None:
+        """Sets 256 rows for trees, as in T2T, regardless of the size of their vocabulary."""
+        super().hparams(defaults, model_hparams)
+        defaults.vocab_size["targets"] = 2**8
 
     def generate_samples(self, data_dir: PathLike, tmp_dir: PathLike, split: str) -> Samples:
         """Yields the pairs of a file; drops those with an empty side or without a tab."""

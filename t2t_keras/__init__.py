@@ -33,12 +33,10 @@ __all__ = [
 def __getattr__(name: str) -> Any:
     if name not in __all__:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    module = importlib.import_module(f"{__name__}.{_FROM.get(name, name)}")
-    if name in (
-        "Transformer",
-        "TransformerClassifier",
-    ):  # their files may hold an optimizer of ours
-        importlib.import_module(f"{__name__}.optimizers")
+    # The files of models may hold an optimizer of ours.
+    also = ["optimizers"] * (name in ("Transformer", "TransformerClassifier"))
+    for part in [*also, _FROM.get(name, name)]:
+        module = importlib.import_module(f"{__name__}.{part}")
     return getattr(module, name) if name in _FROM else module
 
 

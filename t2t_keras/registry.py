@@ -10,8 +10,8 @@ import traceback
 from collections.abc import Callable
 from typing import Any, TypeVar
 
-from t2t_keras import t2t_names
-from t2t_keras.errors import UserError, nearest
+from t2t_keras import t2t_modules, t2t_names
+from t2t_keras.errors import UserError, nearest, warn
 from t2t_keras.model_kinds import LANGUAGE_MODEL
 from t2t_keras.settings import HParams, split_items
 from t2t_keras.t2t_names import snake_case as default_name
@@ -42,10 +42,11 @@ _user_directories: list[str] = []
 # Hparams sets
 
 
-def register_hparams(name_or_function: str | Callable[[], HParams]):
+def register_hparams(name_or_function: str | Callable[[], HParams] | None = None):
     """Registers and returns a function that returns an `HParams`, under its own name or another.
 
-    As `@register_hparams`, or with a name. A name that is taken is a `UserError`, here and below.
+    As `@register_hparams`, or with a name. A name that is taken is a `UserError`, here and below, unless
+    it is one of ours and you register another: yours then replaces it, with a warning.
     """
     return _register(_sets, "hparams set", name_or_function)
 
@@ -57,7 +58,7 @@ def derive_hparams(name: str, base: Callable[[], HParams], **changes: Any) -> Ca
 
 def list_hparams() -> list[str]:
     """Returns the names of all hparams sets, sorted."""
-    importlib.import_module("t2t_keras.hparams")
+    t2t_modules.load("hparams")
     return sorted(_sets)
 
 
@@ -69,7 +70,7 @@ def hparams(spec: str, overrides: str = "") -> HParams:
             "transformer_big" or "transformer_big,batch_size=1024"; anything else is a `UserError`.
         overrides: further overrides in T2T's grammar; see `HParams.override`.
     """
-    importlib.import_module("t2t_keras.hparams")
+    t2t_modules.load("hparams")
     items = split_items(spec)
     names = [item for item in items if "=" not in item]
     if len(names) != 1:
@@ -105,7 +106,7 @@ def spec(hp: HParams) -> str:
 # Problems
 
 
-def register_problem(name_or_class: str | type):
+def register_problem(name_or_class: str | type | None = None):
     """Registers a problem class, as `@register_problem` or with a name.
 
     The class is called as `cls(was_reversed=..., was_copy=...)`; its attribute `name` is set. The
@@ -133,7 +134,7 @@ def register_problem_alias(alias: str, name: str) -> None:
 
 def list_problems() -> list[str]:
     """Returns the names of all problems, sorted, without aliases and suffixes."""
-    importlib.import_module("t2t_keras.problems")  # when first needed: it is slow
+    _import_ours()
     return sorted(_problems)
 
 
@@ -142,7 +143,7 @@ def problem(name: str) -> Any:
 
     Raises a `UserError` if the name is unknown, or a problem of T2T that is not supported.
     """
-    importlib.import_module("t2t_keras.problems")  # when first needed: it is slow
+    _import_ours()
     base, was_reversed, was_copy = name, False, False
     if name not in _problems:
         base, was_reversed, was_copy = _without_suffixes(name)
@@ -153,6 +154,13 @@ def problem(name: str) -> Any:
         note = f"{len(_problems)} problems are registered"
         raise t2t_names.unknown("problem", base, [*_problems, *_aliases], note)
     return _problems[base](was_reversed=was_reversed, was_copy=was_copy)
+
+
+def problem_class(class_name: str) -> type | None:
+    """Returns the registered class of this name in T2T, such as TranslateEndeWmt32k; None: there is none."""
+    _import_ours()
+    found = _problems.get(default_name(class_name))
+    return found if class_name[:1].isupper() else None
 
 
 def _without_suffixes(name: str) -> tuple[str, bool, bool]:
@@ -185,7 +193,7 @@ def logits_processor(name: str) -> Callable[..., Callable]:
     return _logits_processors[name]
 
 
-def register_model(name_or_class: str | type):
+def register_model(name_or_class: str | type | None = None):
     """Registers a subclass of `Transformer` for `--model`, as `@register_model` or with a name.
 
     The class is called with the arguments of `Transformer`; the default name is its own in snake case.
@@ -261,26 +269,27 @@ def model_name(model: Any) -> str:
 def import_user_directory(path: str) -> None:
     """Imports a user's package of problems, hparams sets and models (`--t2t_usr_dir`).
 
-    The directory has an `__init__.py`, which may import its own modules relatively. Raises a `UserError`
-    if it has none, its name cannot be imported or belongs to another module, or its import fails; for
-    code that imports tensor2tensor, the error says what to write instead.
+    The directory has an `__init__.py`, which may import its own modules relatively, and may be written
+    for tensor2tensor: see `t2t_modules`. Raises a `UserError` if it has none, its name belongs to another
+    module, or its import fails.
     """
     directory = os.path.abspath(os.path.expanduser(path))
     parent, name = os.path.split(directory)
     start = os.path.join(directory, "__init__.py")
-    for right, wrong in (
-        (os.path.isdir(directory), "does not exist: give a directory of Python modules"),
-        (os.path.isfile(start), "has no __init__.py: add one that imports what it registers"),
-        (name.isidentifier(), f"must have the name of a Python package, got {name!r}"),
-    ):
-        if not right:
-            raise UserError(f"user directory {path!r} {wrong}")
-    for package in ("hparams", "problems"):  # first, so that a name clash is the user's error
-        importlib.import_module(f"t2t_keras.{package}")
+    if not os.path.isdir(directory):
+        raise UserError(
+            f"user directory {path!r} does not exist: give a directory of Python modules"
+        )
+    if not os.path.isfile(start):
+        files = sorted(file[:-3] for file in os.listdir(directory) if file.endswith(".py"))
+        example = f"from . import {', '.join(files)}" if files else "from . import my_problem"
+        raise UserError(
+            f"user directory {path!r} has no __init__.py, so nothing in it is registered: add one "
+            f"with the line: {example}"
+        )
     _user_directories.append(directory)
     sys.path.insert(0, parent)
-    # Importing tensor2tensor fails even if it is installed: its registry is not ours.
-    loaded = sys.modules.setdefault("tensor2tensor", None)  # type: ignore[arg-type]
+    t2t_modules.install(directory)
     try:
         module = importlib.import_module(name)
     except (UserError, KeyboardInterrupt):
@@ -289,8 +298,6 @@ def import_user_directory(path: str) -> None:
         raise _failed_import(path, directory, error) from error
     finally:
         sys.path.remove(parent)
-        if loaded is None:
-            del sys.modules["tensor2tensor"]
     if not module.__file__ or not os.path.samefile(module.__file__, start):
         raise UserError(
             f"user directory {path!r} has the name of a module that is already imported: rename it"
@@ -319,28 +326,38 @@ def _failed_import(path: str, directory: str, error: BaseException) -> UserError
     frames = traceback.extract_tb(error.__traceback__)
     places = [frame for frame in frames if frame.filename.startswith(directory + os.sep)]
     place = f" at {places[-1].filename}:{places[-1].lineno}" if places else ""
-    absent = (error.name or "") if isinstance(error, ModuleNotFoundError) else ""
-    if places and absent.split(".")[0] == "tensor2tensor":
-        with open(places[-1].filename, encoding="utf-8") as file:
-            imports = t2t_names.imports_instead(file.read())
-        lines = "; ".join(f"line {line}, {name}: {instead}" for line, name, instead in imports)
-        return UserError(
-            f"{places[-1].filename} is written for tensor2tensor. Write instead: {lines}."
-        )
     return UserError(
         f"importing user directory {path!r} failed{place}: {type(error).__name__}: {error}"
     )
 
 
 def _register(table: dict[str, Any], kind: str, name_or_object: Any, name: str = "") -> Any:
-    if isinstance(name_or_object, str):
-        return lambda registered: _register(table, kind, registered, name_or_object)
+    if name_or_object is None or isinstance(name_or_object, str):
+        return lambda registered: _register(table, kind, registered, name_or_object or "")
     name = name or default_name(name_or_object.__name__)
+    if not _is_ours(name_or_object):
+        _import_ours()  # first, so that these can be replaced
+        tables = (_problems, _aliases) if table is _problems else (table,)
+        for names in tables:
+            if name in names and _is_ours(table.get(name)):
+                warn(f"{kind} {name!r} of {name_or_object.__module__} replaces the one that is here")
+                del names[name]
     _check_free(table, kind, name)
     table[name] = name_or_object
     if table is _problems:
         name_or_object.name = name
     return name_or_object
+
+
+def _import_ours() -> None:
+    """Imports our sets and problems, when first needed: it is slow."""
+    for package in ("hparams", "problems"):
+        t2t_modules.load(package)
+
+
+def _is_ours(registered: Any) -> bool:
+    """Returns True for what this library registers; None stands for one not imported yet, or an alias."""
+    return registered is None or registered.__module__.startswith("t2t_keras.")
 
 
 def _check_free(table: dict[str, Any], kind: str, name: str) -> None:

@@ -159,16 +159,15 @@ class TrainedModel:
                     f"there is no vocabulary of {self.problem.name} in {' or '.join(tried)}: "
                     "give its directory, --data_dir=DIRECTORY."
                 )
-        sizes = self.problem.vocab_sizes(self.data_dir)
+        of_problem = self.problem.get_hparams(hparams, self.data_dir)
         if hparams is None and recorded is None and "hparams_set" in flags:
             hparams = registry.hparams(flags["hparams_set"], flags.get("hparams", ""))
         models = []
         for prefix, run in zip(self.prefixes, self.runs, strict=True):
-            known = "target_space_id" in run
-            space = run["target_space_id"] if known else self.problem.target_space_id
+            space = run.get("target_space_id", of_problem.target_space_id)
             models.append(checkpoints.load_model(prefix, hparams, space, model))
             registry.require_fit(self.problem, models[-1])
-            if spare := require_vocabulary(models[-1], sizes, run, self.data_dir):
+            if spare := require_vocabulary(models[-1], of_problem.vocab_size, run, self.data_dir):
                 warn(spare)
         self.model: Any = Ensemble(models) if len(models) > 1 else models[0]
         if precision:

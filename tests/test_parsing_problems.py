@@ -106,19 +106,19 @@ def test_icelandic_has_its_own_vocabulary_a_side(tmp_path):
         assert encoders[side].vocab_size == len(file.read_text().splitlines())
     tags = pairs[0]["targets"]
     assert encoders["targets"].decode(encoders["targets"].encode(tags)) == tags
-    assert (problem.input_space_id, problem.target_space_id) == (18, 19)
+    assert problem.space_ids == (18, 19)
     assert problem.loss_multiplier == 2.5
     # Whatever the file holds, the table of trees has 256 rows, as in T2T.
     tokens = encoders["targets"].vocab_size
     assert tokens != 256
     sizes = {"inputs": encoders["inputs"].vocab_size, "targets": 256}
-    assert problem.vocab_sizes(tmp_path) == sizes
+    assert problem.get_hparams(None, tmp_path).vocab_size == sizes
     turned = registry.problem("parsing_icelandic16k_rev")
-    assert turned.vocab_sizes(tmp_path) == {"inputs": 256, "targets": sizes["inputs"]}
+    assert turned.get_hparams(None, tmp_path).vocab_size == {"inputs": 256, "targets": sizes["inputs"]}
     fitting = targets.read_text()
     targets.write_text(fitting + "".join(f"'more{i}_'\n" for i in range(257 - tokens)))
     with pytest.raises(UserError, match=r"has 257 tokens, and the table of .* has 256 rows"):
-        registry.problem("parsing_icelandic16k").vocab_sizes(tmp_path)
+        registry.problem("parsing_icelandic16k").get_hparams(None, tmp_path).vocab_size
     targets.write_text(fitting)
     assert_a_checkpoint_of_t2t_decodes(tmp_path, **sizes)
 

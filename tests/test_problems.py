@@ -72,7 +72,7 @@ def test_defaults_are_those_of_tensor2tensor():
     assert problem.vocab_filename == "vocab.text2_text_problem.32768.subwords"
     assert shards_of(problem) == {"train": 100, "dev": 1}
     assert problem.max_subtoken_length == 200
-    assert (problem.input_space_id, problem.target_space_id) == (0, 0)
+    assert problem.space_ids == (0, 0)
 
 
 @pytest.mark.parametrize(
@@ -88,12 +88,15 @@ def test_reversal_and_copy_change_encoders_and_spaces(flags, inputs, targets):
         space_ids = (SpaceID.EN_TOK, SpaceID.DE_TOK)
 
         def feature_encoders(self, data_dir):
-            return {"inputs": "english", "targets": "german"}
+            return {"inputs": english, "targets": german}
 
-    problem = TwoVocabularies(*flags)
-    encoders = problem.get_feature_encoders("")
-    assert (encoders["inputs"], problem.input_space_id) == inputs
-    assert (encoders["targets"], problem.target_space_id) == targets
+    english, german = TokenTextEncoder(vocab_list=["a"]), TokenTextEncoder(vocab_list=["b", "c"])
+    of_problem = TwoVocabularies(*flags).get_hparams(None, "")
+    names = {english: "english", german: "german"}
+    encoders = of_problem.vocabulary
+    assert (names[encoders["inputs"]], of_problem.input_space_id) == inputs
+    assert (names[encoders["targets"]], of_problem.target_space_id) == targets
+    assert of_problem.vocab_size == {side: each.vocab_size for side, each in encoders.items()}
 
 
 @pytest.mark.parametrize(

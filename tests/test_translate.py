@@ -58,7 +58,7 @@ def test_a_problem_is_that_of_t2t(name):
     assert problem.packed_length == facts["packed_length"]
     shards = {item["split"]: item["shards"] for item in problem.dataset_splits}
     assert shards == {"train": facts["train_shards"], "dev": 1}
-    assert (problem.input_space_id, problem.target_space_id) == (SpaceID.GENERIC, SpaceID.GENERIC)
+    assert problem.space_ids == (SpaceID.GENERIC, SpaceID.GENERIC)
     assert problem.is_generate_per_split
     assert registry.problem(f"translate_{name}_rev").vocab_filename == facts["vocabulary"]
 

@@ -68,7 +68,7 @@ class ParsingProblem(Text2TextProblem):
         """Hook: returns the tree to train on; None: it is dropped."""
         return strip_for_parsing(tree)
 
-    def generate_data(self, data_dir: PathLike, tmp_dir: PathLike) -> None:
+    def generate_data(self, data_dir: PathLike, tmp_dir: PathLike, task_id: int = -1) -> None:
         """Writes the vocabulary and the shards; see `Text2TextProblem`.
 
         Raises:

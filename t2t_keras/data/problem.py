@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable, Mapping, Sequence
+from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
-from t2t_keras import t2t_names
 from t2t_keras.errors import UserError
 from t2t_keras.model_kinds import CLASSIFICATION, LANGUAGE_MODEL, TRANSLATION, Kind
 from t2t_keras.registry import default_name
@@ -51,15 +51,30 @@ class SpaceID:
     DNA, REAL, IMAGE, PEPTIDE, PY_TOK, CPP_TOK, STROKES, PICKLED_PYTHON = range(23, 31)
 
 
+_SYMBOL, _CLASS_LABEL = "symbol", "class_label"  # T2T's modalities
+
+
+class ProblemHParams(SimpleNamespace):
+    """What a model takes from a problem (T2T's `problem_hparams`)."""
+
+    vocab_size: dict[str, int]  # rows of the embedding tables, by side
+    vocabulary: dict[str, Any]  # the encoders, by side
+    modality: dict[str, str]  # "symbol" or "class_label", by side
+    loss_multiplier: float  # factor of the loss that training minimises and reports
+    input_space_id: int
+    target_space_id: int  # the row of the target-space table
+
+    def add_hparam(self, name: str, value: Any) -> None:
+        """Sets a value, as an assignment does."""
+        setattr(self, name, value)
+
+
 class Problem:
     """A task with its data (T2T's `Problem`). Subclasses define the data.
 
     Args:
         was_reversed: the name ends in `_rev`: inputs and targets are swapped when data is read.
         was_copy: the name ends in `_copy`: the inputs are used as targets (after any reversal).
-
-    Raises:
-        UserError: the subclass defines T2T hooks that are not called here.
     """
 
     name: str
@@ -83,21 +98,15 @@ class Problem:
     tfds_name: str | None = None
     """The TFDS dataset of the examples, such as "wmt14_translate/de-en"; None: they are from elsewhere."""
 
-    table_sizes: tuple[int | None, int | None] = (None, None)
-    """Rows of the embedding tables of inputs and of targets, before any reversal (T2T's `vocab_size`
-    of a problem); None: the size of the vocabulary."""
-
     def __init__(self, was_reversed: bool = False, was_copy: bool = False):
-        self.was_reversed = was_reversed
-        self.was_copy = was_copy
+        self.was_reversed = self._was_reversed = was_reversed
+        self.was_copy = self._was_copy = was_copy
         self._base_name = type(self).__dict__.get("name") or default_name(type(self).__name__)
         self.name = self._base_name + "_copy" * was_copy + "_rev" * was_reversed
-        self._encoders: tuple[str, dict] | None = None
-        if hooks := t2t_names.uncalled_hooks(type(self)):
-            raise UserError(
-                f"The problem {self.name} defines hooks of tensor2tensor that are not called here; remove "
-                f"them: {hooks}."
-            )
+        # Before any reversal, as hooks of T2T's users expect them.
+        self._encoders: dict[str, Any] | None = None
+        self._hparams: ProblemHParams | None = None
+        self._data_dir: str | None = None  # where the encoders are from
 
     @property
     def kind(self) -> Kind:
@@ -138,7 +147,31 @@ class Problem:
         """Returns the glob pattern of the shards of a split."""
         return os.path.join(data_dir, f"{self.dataset_filename()}-{split}-*")
 
-    def generate_data(self, data_dir: str | os.PathLike, tmp_dir: str | os.PathLike) -> None:
+    def data_filepaths(
+        self, split: str, data_dir: str | os.PathLike, num_shards: int, shuffled: bool
+    ) -> list[str]:
+        """Returns the paths of the shards of a split (T2T's); their names tell if not `shuffled`."""
+        name = self.dataset_filename() + ("" if shuffled else "-unshuffled")
+        return [
+            os.path.join(data_dir, f"{name}-{split}-{number:05d}-of-{num_shards:05d}")
+            for number in range(num_shards)
+        ]
+
+    def training_filepaths(self, data_dir, num_shards: int, shuffled: bool) -> list[str]:
+        """Returns `data_filepaths` of "train"."""
+        return self.data_filepaths(DatasetSplit.TRAIN, data_dir, num_shards, shuffled)
+
+    def dev_filepaths(self, data_dir, num_shards: int, shuffled: bool) -> list[str]:
+        """Returns `data_filepaths` of "dev"."""
+        return self.data_filepaths(DatasetSplit.EVAL, data_dir, num_shards, shuffled)
+
+    def test_filepaths(self, data_dir, num_shards: int, shuffled: bool) -> list[str]:
+        """Returns `data_filepaths` of "test"."""
+        return self.data_filepaths(DatasetSplit.TEST, data_dir, num_shards, shuffled)
+
+    def generate_data(
+        self, data_dir: str | os.PathLike, tmp_dir: str | os.PathLike, task_id: int = -1
+    ) -> None:
         """Hook: writes the vocabulary and the shards of all splits into `data_dir`."""
         raise missing_hook(self, "generate_data")
 
@@ -146,28 +179,73 @@ class Problem:
         """Hook: returns the encoder of "inputs" and of "targets", before any reversal."""
         raise missing_hook(self, "feature_encoders")
 
-    def get_feature_encoders(self, data_dir: str | os.PathLike) -> dict:
+    def get_feature_encoders(self, data_dir: str | os.PathLike | None = None) -> dict:
         """Returns the encoders of "inputs" and "targets" as the model sees them; caches them."""
-        key = os.fspath(data_dir)
-        if self._encoders is None or self._encoders[0] != key:
-            self._encoders = (key, self.orient(self.feature_encoders(data_dir)))
-        return self._encoders[1]
+        key = self._data_dir if data_dir is None else os.fspath(data_dir)
+        if self._encoders is None or self._data_dir != key:
+            self._encoders, self._hparams = self.feature_encoders(key), None
+            self._data_dir = key
+        return self.orient(self._encoders)
 
-    def vocab_sizes(self, data_dir: str | os.PathLike) -> dict[str, int]:
-        """Returns the number of rows of the model's embedding tables, by side.
+    def hparams(self, defaults: ProblemHParams, model_hparams: Any) -> None:
+        """Hook: sets in `defaults` what a model takes from the problem, before any reversal (T2T's).
+
+        It may read the encoders in `self._encoders`. The default sets all that is not T2T's default.
+        """
+        assert self._encoders is not None
+        for side in self.sides:
+            defaults.vocab_size[side] = self._encoders[side].vocab_size
+            defaults.modality[side] = _SYMBOL
+        if self.num_classes:
+            defaults.modality["targets"] = _CLASS_LABEL
+        defaults.loss_multiplier = self.loss_multiplier
+        defaults.input_space_id, defaults.target_space_id = self.space_ids
+
+    def get_hparams(
+        self, model_hparams: Any = None, data_dir: str | os.PathLike | None = None
+    ) -> ProblemHParams:
+        """Returns what `hparams` sets, as the model sees it; caches it.
+
+        Args:
+            model_hparams: settings for the hook; may have a `data_dir`, as in T2T.
+            data_dir: the directory of the vocabulary.
 
         Raises:
-            UserError: a vocabulary has more tokens than `table_sizes` allows.
+            UserError: a vocabulary has more tokens than its table has rows, or a modality is neither
+                of symbols nor of classes.
         """
-        sizes = self.orient(dict(zip(("inputs", "targets"), self.table_sizes, strict=True)))
-        for side, encoder in self.get_feature_encoders(data_dir).items():
-            sizes[side] = sizes[side] or encoder.vocab_size
-            if encoder.vocab_size > sizes[side]:
+        data_dir = data_dir or getattr(model_hparams, "data_dir", None)
+        vocabulary = self.get_feature_encoders(data_dir)
+        if self._hparams is None:
+            p = ProblemHParams(vocab_size={}, modality={}, loss_multiplier=1.0, stop_at_eos=False)
+            p.input_space_id = p.target_space_id = SpaceID.GENERIC
+            self.hparams(p, model_hparams)
+            p.was_reversed, p.was_copy = self.was_reversed, self.was_copy
+            spaces = {"inputs": p.input_space_id, "targets": p.target_space_id}
+            spaces = {side: 0 for side in self.sides} | self.orient(spaces)
+            p.input_space_id, p.target_space_id = spaces.get("inputs", 0), spaces["targets"]
+            rows = dict.fromkeys(self.sides) | p.vocab_size
+            p.vocab_size, p.vocabulary = self.orient(rows), vocabulary
+            self._check(p)
+            self._hparams = p
+        return self._hparams
+
+    def _check(self, p: ProblemHParams) -> None:
+        """Checks what the hook `hparams` has set; a vocabulary without a size gets its own."""
+        for side, modality in p.modality.items():
+            wanted = _CLASS_LABEL if self.num_classes and side == "targets" else _SYMBOL
+            if side in self.sides and modality != wanted:
                 raise UserError(
-                    f"the vocabulary of the {side} in {data_dir} has {encoder.vocab_size} tokens, and "
-                    f"the table of {self.name} has {sizes[side]} rows: build a smaller vocabulary."
+                    f"the {side} of {self.name} are to be {modality!r}, and only {_SYMBOL!r} and, as "
+                    f"targets of a Text2ClassProblem, {_CLASS_LABEL!r} are supported."
                 )
-        return sizes
+        for side, encoder in p.vocabulary.items():
+            rows = p.vocab_size[side] = p.vocab_size[side] or encoder.vocab_size
+            if encoder.vocab_size > rows:
+                raise UserError(
+                    f"the vocabulary of the {side} in {self._data_dir} has {encoder.vocab_size} tokens, "
+                    f"and the table of {self.name} has {rows} rows: build a smaller vocabulary."
+                )
 
     @property
     def quality_metric(self) -> str:
@@ -181,6 +259,16 @@ class Problem:
         from t2t_keras.metrics import bleu
 
         return bleu(references, outputs).sacrebleu
+
+    def eval_metrics(self) -> list[str]:
+        """Hook: names T2T's metrics for evaluation to compute, besides its own, if you define it.
+
+        The default is T2T's list for texts, for your `super().eval_metrics()`; it adds none by itself.
+        """
+        return [
+            *("accuracy", "accuracy_top5", "accuracy_per_sequence", "neg_log_perplexity"),
+            *("approx_bleu_score", "rouge_2_fscore", "rouge_L_fscore"),
+        ]
 
     def constraint(self, encoders: Mapping[str, Any]) -> Constraint | None:
         """Hook: returns a function from the input texts of a batch to a logits processor.
@@ -201,16 +289,6 @@ class Problem:
     def space_ids(self) -> tuple[int, int]:
         """Hook: the `SpaceID`s of inputs and of targets, before any reversal."""
         return SpaceID.GENERIC, SpaceID.GENERIC
-
-    @property
-    def input_space_id(self) -> int:
-        """The `SpaceID` of the model's inputs."""
-        return self.orient(dict(zip(("inputs", "targets"), self.space_ids, strict=True)))["inputs"]
-
-    @property
-    def target_space_id(self) -> int:
-        """The `SpaceID` of the model's targets: the row of the target-space embedding to use."""
-        return self.orient(dict(zip(("inputs", "targets"), self.space_ids, strict=True)))["targets"]
 
     def orient(self, features: Mapping) -> dict:
         """Applies the swap of `_rev` and the copy of `_copy` to "inputs" and "targets"."""

@@ -56,7 +56,7 @@ class Text2TextProblem(Problem):
     already_shuffled: bool = False
     """True: examples keep their order within a shard."""
     max_samples_for_vocab: int | None = None
-    """How many samples `generate_text_for_vocab` reads; None: all."""
+    """How many samples `generate_text_for_vocab` reads; None or 0: all."""
     max_subtoken_length: int | None = 200
     """Subwords have fewer characters than this; None: at most 1,000."""
     batch_size_means_tokens: bool = True
@@ -106,7 +106,7 @@ class Text2TextProblem(Problem):
         """Yields the text to build the vocabulary from: all sides of the training samples."""
         samples = self.generate_samples(data_dir, tmp_dir, DatasetSplit.TRAIN)
         whole = whole_samples(self, DatasetSplit.TRAIN, samples)
-        for sample in itertools.islice(whole, self.max_samples_for_vocab):
+        for sample in itertools.islice(whole, self.max_samples_for_vocab or None):
             yield from (sample[side] for side in self.sides)
 
     def get_or_create_vocab(
@@ -169,16 +169,16 @@ class Text2TextProblem(Problem):
 
         If a subclass overrides this, `generate_data` encodes in a single process.
         """
+        samples = self.generate_samples(data_dir, tmp_dir, split)  # it may bring the vocabulary
         encoders = self.get_or_create_encoders(data_dir, tmp_dir)
         prefixes = {"inputs": self.inputs_prefix, "targets": self.targets_prefix}
-        samples = self.generate_samples(data_dir, tmp_dir, split)
         for sample in whole_samples(self, split, samples, encoders):
             yield {
                 side: [*encoder.encode(prefixes[side] + sample[side]), EOS_ID]
                 for side, encoder in encoders.items()
             }
 
-    def generate_data(self, data_dir: PathLike, tmp_dir: PathLike) -> None:
+    def generate_data(self, data_dir: PathLike, tmp_dir: PathLike, task_id: int = -1) -> None:
         """Writes the vocabulary and the shards of all splits; keeps existing shards.
 
         Resumes an interrupted generation. A second process waits for the first. Before each split,
@@ -224,15 +224,22 @@ class Text2TextProblem(Problem):
             )
 
     def _generate(self, data_dir: PathLike, tmp_dir: PathLike, generation: Generation) -> None:
-        generate, encoders, split = self.generate_encoded_samples, {}, generation.split
-        if type(self).generate_encoded_samples is Text2TextProblem.generate_encoded_samples:
-            generate = self.generate_samples
+        encoders, split, ours = {}, generation.split, Text2TextProblem.generate_encoded_samples
+        by_us = type(self).generate_encoded_samples is ours
+        generate = self.generate_samples if by_us else self.generate_encoded_samples
+        self._seed(split)
+        samples = generate(data_dir, tmp_dir, split)  # in T2T's order: it may bring the vocabulary
+        if by_us:
             encoders = self.get_or_create_encoders(data_dir, tmp_dir)
-        # A resumed generation skips what exists: a split must not depend on draws made before it.
+            self._seed(split)
+        samples = whole_samples(self, split, samples, encoders)
+        generation.run(samples, encoders)
+
+
+    def _seed(self, split: str) -> None:
+        """Seeds Python and NumPy for a split: if resumed, it must not depend on draws made before it."""
         random.seed(f"{self.random_seed} {split}")
         np.random.seed(random.getrandbits(32))
-        samples = whole_samples(self, split, generate(data_dir, tmp_dir, split), encoders)
-        generation.run(samples, encoders)
 
 
 def whole_samples(
@@ -388,7 +395,7 @@ class Text2ClassProblem(SingleTextProblem):
     def generate_text_for_vocab(self, data_dir: PathLike, tmp_dir: PathLike) -> Iterator[str]:
         """Yields the texts of the training samples."""
         samples = self.generate_samples(data_dir, tmp_dir, DatasetSplit.TRAIN)
-        for sample in itertools.islice(samples, self.max_samples_for_vocab):
+        for sample in itertools.islice(samples, self.max_samples_for_vocab or None):
             yield sample["inputs"]
 
     def feature_encoders(self, data_dir: PathLike) -> dict:

@@ -142,7 +142,7 @@ class Trainer:
             resolve(s.warm_start_from)
         if self.tmp_dir is not None:
             stored_encoders(problem, data_dir, self.tmp_dir)
-        encoders, sizes = problem.get_feature_encoders(data_dir), problem.vocab_sizes(data_dir)
+        of_problem = problem.get_hparams(hp, data_dir)
         distributed = distribution(s.engine.distribute)
         options = data.BatchOptions(s.engine.random_seed, *distributed[1:])
         self.batches, self.update_size = fit_to_update(
@@ -150,14 +150,14 @@ class Trainer:
         )
         self.engine = engine = Engine(
             hp,
-            source_vocab_size=sizes.get("inputs"),
-            target_vocab_size=sizes["targets"],
-            target_space_id=problem.target_space_id,
+            source_vocab_size=of_problem.vocab_size.get("inputs"),
+            target_vocab_size=of_problem.vocab_size["targets"],
+            target_space_id=of_problem.target_space_id,
             model_class=model_class,
             settings=s.engine,
             train_steps=s.train_steps,
             batches_per_step=self.update_size.batches,
-            loss_multiplier=problem.loss_multiplier,
+            loss_multiplier=of_problem.loss_multiplier,
         )
         self.model = model = engine.model
         for name in ("local_eval_frequency", "train_steps") if engine.hosts > 1 else ():
@@ -178,12 +178,14 @@ class Trainer:
         }
         self._require_same_settings()
         dev = self._batches("dev", hp, data.BatchOptions(options.seed)).dataset()
-        self.evaluation = Evaluation(model, dev, encoders, s.decode, s.eval_steps, problem)
+        self.evaluation = Evaluation(
+            model, dev, of_problem.vocabulary, s.decode, s.eval_steps, problem
+        )
         self.checkpoints = RunCheckpoints(
             self.output_dir, engine, s.keep_checkpoint_max, s.keep_checkpoint_every_n_hours
         )
         self._hosts = Hosts(engine)
-        uniform = math.log(model.target_vocab_size) * problem.loss_multiplier
+        uniform = math.log(model.target_vocab_size) * of_problem.loss_multiplier
         self._losses = LossRecord(s.log_step_count_steps, uniform)
         per_epoch = getattr(self.batches, "batches_per_epoch", None)
         self._progress = TrainingProgress(

@@ -1,0 +1,153 @@
+"""tensor2tensor's modules over this library, so that files that were written for T2T run as they are.
+
+They are there while a user directory is imported (`--t2t_usr_dir`) and from then on; after `install()` in a
+notebook; and for a script that imports T2T itself with `python -m t2t_keras.t2t_modules script.py ...`.
+"""
+
+from __future__ import annotations
+
+import importlib
+import importlib.util
+import os
+import site
+import sys
+import sysconfig
+from collections.abc import Sequence
+from importlib.abc import Loader, MetaPathFinder
+from importlib.machinery import ModuleSpec, PathFinder, SourceFileLoader
+from types import ModuleType
+from typing import Any
+
+from t2t_keras.t2t_modules.absent import BUILTINS, absent, importing_users_code, tensorflow
+
+_PACKAGES = {
+    *("", "bin", "data_generators", "data_generators.wikisum", "envs", "insights", "layers"),
+    *("models", "models.mesh_tensorflow", "models.neural_architecture_search", "models.research"),
+    *("models.video", "rl", "serving", "utils", "visualization"),
+}
+"""T2T's packages, whose attributes are modules."""
+
+_PROBLEMS, _TEXT, _SETTINGS = "t2t_modules.problems", "t2t_modules.text", "t2t_modules.settings"
+
+_CONTENTS = {
+    "data_generators.generator_utils": [_TEXT],
+    "data_generators.problem": [_PROBLEMS, "data.problem"],
+    "data_generators.text_encoder": [_TEXT, "text", "ids"],
+    "data_generators.text_problems": [_PROBLEMS, "data"],
+    "data_generators.tokenizer": ["text.tokenizer", _TEXT],
+    "data_generators.translate": [_PROBLEMS, "data"],
+    "layers.common_hparams": [_SETTINGS],
+    "layers.modalities": [_PROBLEMS],
+    "models.transformer": [_SETTINGS],
+    "problems": [_SETTINGS],
+    "utils.decoding": [_SETTINGS],
+    "utils.hparam": [_SETTINGS],
+    "utils.hparams_lib": [_SETTINGS],
+    "utils.metrics": [_PROBLEMS],
+    "utils.registry": [_SETTINGS, "registry"],
+    "utils.trainer_lib": [_SETTINGS],
+    "utils.usr_dir": [_SETTINGS],
+    **{f"bin.t2t_{name}": ["t2t_modules.commands"] for name in ("avg_all", "bleu", "datagen")},
+    **{f"bin.t2t_{name}": ["t2t_modules.commands"] for name in ("decoder", "trainer")},
+    "bin.t2t_translate_all": ["t2t_modules.commands"],
+}
+"""T2T's modules with contents, and the modules of ours that hold them, the first one first."""
+
+_BY_NAME = {path.rpartition(".")[2]: path for path in _CONTENTS}
+
+
+def load(name: str) -> ModuleType:
+    """Imports a module of this package by its name, such as "data.problem"."""
+    return importlib.import_module(f"t2t_keras.{name}")
+
+
+class _Module(ModuleType):
+    """A module of T2T: what we have of it, our problems and sets by their T2T names, then absent names."""
+
+    __path__: list[str] = []
+
+    def __getattr__(self, name: str) -> Any:
+        path = self.__name__.partition(".")[2]
+        if name.startswith("__") or path in _PACKAGES:
+            raise AttributeError(name)  # of a package it is a module, which the importer finds
+        for place in _CONTENTS.get(path, []):
+            found = getattr(load(place), name, None)
+            if found is not None and not isinstance(found, ModuleType):
+                return found.of_module(path) if hasattr(found, "of_module") else found
+        if name == "tf":
+            return tensorflow()
+        if name in _BY_NAME:  # T2T's modules import each other
+            return sys.modules.get(full := f"tensor2tensor.{_BY_NAME[name]}") or load_t2t(full)
+        theirs = load(_SETTINGS)
+        return theirs.by_name(name) or absent(f"{self.__name__}.{name}", theirs.why_absent(name))
+
+
+def load_t2t(name: str) -> ModuleType:
+    """Imports a module of T2T by its full name."""
+    return BUILTINS["__import__"](name, fromlist=["*"])
+
+
+class _T2T(MetaPathFinder, Loader):
+    """Finds every module of T2T, and loads the modules of users with TF 1's names in TensorFlow."""
+
+    def __init__(self) -> None:
+        self.roots: set[str] = set()  # directories of users; "": all that is not installed
+        self.real = False  # an installed tensor2tensor is used
+
+    def find_spec(self, fullname: str, path: Sequence[str] | None, target=None) -> Any:
+        top = fullname.partition(".")[0]
+        if top == "tensor2tensor" and not self.real:
+            return ModuleSpec(fullname, self, is_package=True)
+        if top in ("tensor2tensor", "t2t_keras"):
+            return None
+        spec = PathFinder.find_spec(fullname, path, target)
+        if spec and type(spec.loader) is SourceFileLoader and self.is_users(str(spec.origin)):
+            spec.loader = _UsersLoader(fullname, str(spec.origin))
+            return spec
+        return None
+
+    def is_users(self, file: str) -> bool:
+        """Returns True for a file of the user: in one of `roots`, or not installed."""
+        inside = any(file.startswith(root + os.sep) for root in self.roots if root)
+        return inside or ("" in self.roots and not file.startswith(_INSTALLED))
+
+    def create_module(self, spec: ModuleSpec) -> ModuleType:
+        return _Module(spec.name)
+
+    def exec_module(self, module: ModuleType) -> None:
+        pass
+
+
+_INSTALLED = (
+    os.path.dirname(os.path.dirname(os.path.abspath(__file__))),
+    *(sysconfig.get_path(each) for each in ("stdlib", "platstdlib", "purelib", "platlib")),
+    *site.getsitepackages(),
+    site.getusersitepackages(),
+)
+
+
+class _UsersLoader(SourceFileLoader):
+    def exec_module(self, module: ModuleType) -> None:
+        vars(module)["__builtins__"] = BUILTINS
+        with importing_users_code():
+            super().exec_module(module)
+
+
+_finder = _T2T()
+
+
+def install(directory: str = "", real: bool = False) -> None:
+    """Makes `import tensor2tensor` work, in a notebook or script; `tensorflow` also gets TF 1's names.
+
+    Args:
+        directory: whose modules see TF 1's names; default: the caller and all modules that are not
+            installed.
+        real: use an installed tensor2tensor, if there is one, instead.
+    """
+    _finder.roots.add(directory)
+    _finder.real = real and importlib.util.find_spec("tensor2tensor") is not None
+    if _finder not in sys.meta_path:
+        sys.meta_path.insert(0, _finder)
+    load(_SETTINGS)  # adds to TF 1's names
+    if not directory:
+        sys._getframe(1).f_globals["__builtins__"] = BUILTINS

@@ -1,0 +1,125 @@
+"""Names of T2T and of TensorFlow 1 that users' files mention: they import, and an absent one fails when used."""
+
+from __future__ import annotations
+
+import builtins
+import contextlib
+from collections.abc import Iterator
+from types import ModuleType
+from typing import Any
+
+from t2t_keras.errors import UserError
+
+_depth = 0  # of users' modules that are being imported
+
+
+@contextlib.contextmanager
+def importing_users_code() -> Iterator[None]:
+    """In its scope an absent name may be called: modules build decorators and constants of them."""
+    global _depth
+    _depth += 1
+    try:
+        yield
+    finally:
+        _depth -= 1
+
+
+class _Absent(type):
+    """The class of absent names: classes, so that users can derive from them and decorate with them."""
+
+    path: str
+    reason: str
+
+    def __call__(cls, *args: Any, **kwargs: Any) -> Any:
+        is_users = "path" not in vars(cls)  # a user's class, derived from an absent one
+        if not is_users and len(args) == 1 and callable(args[0]) and not kwargs:
+            return args[0]  # as a decorator
+        if _depth and not is_users:
+            return cls
+        raise cls._error()
+
+    def __getattr__(cls, name: str) -> Any:
+        if name.startswith("__"):
+            raise AttributeError(name)
+        return absent(f"{cls.path}.{name}")
+
+    def _error(cls) -> UserError:
+        reason = f": {cls.reason}" if cls.reason else ""
+        return UserError(f"{cls.path} is not here{reason}; see docs/from-tensor2tensor.md.")
+
+    def _fail(cls, *_: Any) -> Any:
+        raise cls._error()
+
+    __iter__ = __getitem__ = __len__ = __add__ = __radd__ = __mul__ = __sub__ = __contains__ = _fail
+
+
+def absent(path: str, reason: str = "") -> type:
+    """Returns a stand-in for the absent name `path`, such as "tensor2tensor.layers.common_layers.dense"."""
+    module, _, name = path.rpartition(".")
+    return _Absent(name, (), {"__module__": module, "path": path, "reason": reason})
+
+
+# TensorFlow as files for TF 1 see it
+
+
+class ModeKeys:
+    """TF 1's `tf.estimator.ModeKeys`."""
+
+    TRAIN, EVAL, PREDICT = "train", "eval", "infer"
+
+
+EXTRA: dict[str, Any] = {
+    "estimator.ModeKeys": ModeKeys,
+    "contrib.learn.ModeKeys": type("ModeKeys", (ModeKeys,), {"INFER": "infer"}),
+    "contrib.eager.enable_eager_execution": lambda *args, **kwargs: None,
+}
+"""Names of TF 1 that neither TF 2 nor its `compat.v1` has; `t2t_modules.settings` adds others."""
+
+
+class _TensorFlow1(ModuleType):
+    """TensorFlow, or one of its modules: TF 2's names, then those of `tf.compat.v1`, then absent ones.
+
+    The real modules stay as they are: other packages recognise TF 1 by its names.
+    """
+
+    __path__: list[str] = []
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("__"):
+            raise AttributeError(name)
+        import tensorflow as tf
+
+        inside = self.__name__.split(".")[1:]
+        if inside[:2] in (["compat", "v1"], ["compat", "v2"]):
+            inside = inside[2:]
+        for found in (tf, tf.compat.v1):
+            for part in [*inside, name]:
+                found = getattr(found, part, None)
+            if found is not None:
+                is_module = isinstance(found, ModuleType)
+                return tensorflow(f"{self.__name__}.{name}") if is_module else found
+        path = ".".join([*inside, name])
+        if path in EXTRA:
+            return EXTRA[path]
+        if path == "contrib" or any(each.startswith(f"{path}.") for each in EXTRA):
+            return tensorflow(f"{self.__name__}.{name}")
+        return absent(f"tensorflow.{path} of TensorFlow 1")
+
+
+def tensorflow(name: str = "tensorflow") -> ModuleType:
+    """Returns TensorFlow, or the module `name` of it, as files for TF 1 see it."""
+    return _modules.setdefault(name, _TensorFlow1(name))
+
+
+_modules: dict[str, ModuleType] = {}
+
+
+def _import(name: str, globals=None, locals=None, fromlist=(), level: int = 0) -> Any:
+    top, _, rest = name.partition(".")
+    if level or top != "tensorflow" or rest.startswith("python"):
+        return builtins.__import__(name, globals, locals, fromlist, level)
+    return tensorflow(name if fromlist else top)
+
+
+BUILTINS = {**vars(builtins), "__import__": _import}
+"""`__builtins__` of a user's module: its `import tensorflow` gets TF 1's names, too."""

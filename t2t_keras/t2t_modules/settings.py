@@ -1,0 +1,321 @@
+"""T2T's settings that can be assigned, its functions for sets, and its registry; the model of its notebook."""
+
+from __future__ import annotations
+
+import ast
+import contextlib
+import functools
+import json
+import os
+import random
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any
+
+import numpy as np
+
+from t2t_keras import registry, settings, t2t_names
+from t2t_keras.data.problem import Problem
+from t2t_keras.errors import UserError, nearest, warn
+from t2t_keras.t2t_modules.absent import EXTRA
+
+# Settings
+
+
+class HParams:
+    """T2T's mutable `HParams`: each setting is an attribute."""
+
+    def __init__(self, hparam_def: Any = None, model_structure: Any = None, **values: Any):
+        vars(self).update(values)
+
+    def add_hparam(self, name: str, value: Any) -> None:
+        """Sets a value, as an assignment does."""
+        setattr(self, name, value)
+
+    def set_hparam(self, name: str, value: Any) -> None:
+        """Sets a value that exists."""
+        if name not in vars(self):
+            raise UserError(f"unknown hparam {name!r}.{nearest(name, vars(self))}")
+        setattr(self, name, value)
+
+    def del_hparam(self, name: str) -> None:
+        """Removes a value, if it is there."""
+        vars(self).pop(name, None)
+
+    def get(self, key: str, default: Any = None) -> Any:
+        """Returns a value, or `default` if it is absent."""
+        return vars(self).get(key, default)
+
+    def values(self) -> dict[str, Any]:
+        """Returns all values by name."""
+        return dict(vars(self))
+
+    def __contains__(self, key: str) -> bool:
+        return key in vars(self)
+
+    def parse(self, values: str) -> HParams:
+        """Applies T2T's overrides, "a=1,b=x,l=[1,2]"; values of your own have Python's literals."""
+        for item in settings.split_items(values):
+            name, _, written = (part.strip() for part in item.partition("="))
+            value: Any = written
+            if name in settings.SETTINGS:
+                value = getattr(settings.HParams().override(item), name)
+            elif not isinstance(self.get(name), str):
+                with contextlib.suppress(ValueError, SyntaxError):
+                    value = ast.literal_eval(written.capitalize() if written in _WORDS else written)
+            self.set_hparam(name, list(value) if isinstance(value, tuple) else value)
+        return self
+
+    def parse_json(self, values_json: str) -> HParams:
+        """Applies the values of a JSON object."""
+        return self.override_from_dict(json.loads(values_json))
+
+    def override_from_dict(self, values_dict: Mapping[str, Any]) -> HParams:
+        """Applies values by name; each must exist."""
+        for name, value in values_dict.items():
+            self.set_hparam(name, value)
+        return self
+
+    def to_json(self, indent: Any = None, separators: Any = None, sort_keys: bool = False) -> str:
+        """Returns the values as a JSON object."""
+        return json.dumps(vars(self), indent=indent, separators=separators, sort_keys=sort_keys)
+
+    def frozen(self) -> settings.HParams:
+        """Returns the settings that the library uses, those of users included, without other objects."""
+        values = {}
+        for name, value in vars(self).items():
+            kind = settings.SETTINGS[name].kind if name in settings.SETTINGS else None
+            whole = isinstance(value, float) and value.is_integer()
+            if kind is bool and value in (0, 1) or kind is int and whole:  # as T2T would read it
+                value = kind(value)
+            if kind or isinstance(value, bool | int | float | str):
+                values[name] = value
+        return settings.recorded_settings(values)
+
+
+_WORDS = ("true", "false", "none")
+
+
+def assignable(hp: settings.HParams) -> HParams:
+    """Returns settings of ours as T2T's, which can be assigned."""
+    return HParams(**hp.to_dict())
+
+
+def basic_params1() -> HParams:
+    """T2T's settings for all models, the ancestor of `transformer_base_v1`."""
+    hp = settings.HParams().replace(
+        num_hidden_layers=4,
+        hidden_size=64,
+        clip_grad_norm=2.0,
+        initializer="orthogonal",
+        initializer_gain=1.5,
+        optimizer_adam_epsilon=1e-6,
+        optimizer_adam_beta1=0.85,
+        optimizer_adam_beta2=0.997,
+        weight_decay=1e-6,
+        learning_rate_decay_scheme="none",
+        learning_rate_warmup_steps=100,
+        max_length=0,
+        shared_embedding_and_softmax_weights=False,
+        symbol_modality_num_shards=1,
+    )
+    others = dict.fromkeys(("bottom", "loss", "name", "top", "weights_fn"))
+    return HParams(**hp.to_dict(), **{name: {} for name in others})
+
+
+def update_hparams_for_tpu(hparams: HParams) -> None:
+    """T2T's changes for TPUs."""
+    from t2t_keras.hparams.transformer import for_tpu
+
+    vars(hparams).update(for_tpu(hparams.frozen()).to_dict())
+
+
+def by_name(name: str) -> Any:
+    """Returns what T2T's modules call `name`: a set's function or a problem's class; None: neither."""
+    if name in registry.list_hparams():
+        return functools.partial(hparams, name)
+    return registry.problem_class(name)
+
+
+def why_absent(name: str) -> str:
+    """Returns why a set's function or a model of T2T is not here; "" if it is neither."""
+    of_sets, of_models = ("hparams set", name), ("model", t2t_names.snake_case(name))
+    return t2t_names.why_absent(*of_sets) or t2t_names.why_absent(*of_models)
+
+
+def create_hparams(
+    hparams_set: str,
+    hparams_overrides_str: str = "",
+    data_dir: str | None = None,
+    problem_name: str | None = None,
+    hparams_path: str | None = None,
+) -> HParams:
+    """Returns a set with overrides; with a problem, `problem` and `problem_hparams` too (T2T's)."""
+    hp = hparams(hparams_set)
+    if hparams_path and os.path.exists(hparams_path):
+        with open(hparams_path, encoding="utf-8") as file:
+            vars(hp).update(json.load(file))
+    if data_dir:
+        hp.add_hparam("data_dir", os.path.expanduser(data_dir))
+    hp.parse(hparams_overrides_str)
+    if problem_name:
+        add_problem_hparams(hp, problem_name)
+    return hp
+
+
+def add_problem_hparams(hparams: HParams, problem_name_or_instance: str | Problem) -> None:
+    """Adds `problem` and `problem_hparams`."""
+    named = isinstance(problem_name_or_instance, str)
+    made = registry.problem(problem_name_or_instance) if named else problem_name_or_instance
+    vars(hparams).update(problem=made, problem_hparams=made.get_hparams(hparams))
+
+
+def set_random_seed(seed: int) -> None:
+    """Seeds TensorFlow, Python and NumPy."""
+    import tensorflow as tf
+
+    tf.random.set_seed(seed)
+    random.seed(seed)
+    np.random.seed(seed)
+
+
+# The registry
+
+problem = registry.problem
+available = list_problems = list_base_problems = registry.list_problems
+register_base_problem = registry.register_problem
+
+
+def import_usr_dir(usr_dir: str | None) -> None:
+    """Imports a user directory, if there is one."""
+    if usr_dir:
+        registry.import_user_directory(usr_dir)
+
+
+def register_hparams(name_or_function: Any = None) -> Any:
+    """Registers a function that returns settings, T2T's or ours."""
+    if name_or_function is None or isinstance(name_or_function, str):
+        return lambda function: _register_hparams(function, name_or_function)
+    return _register_hparams(name_or_function)
+
+
+def _register_hparams(function: Callable[[], Any], name: str | None = None) -> Callable[[], Any]:
+    @functools.wraps(function)
+    def frozen() -> Any:
+        made = function()
+        return made.frozen() if isinstance(made, HParams) else made
+
+    registry.register_hparams(name or function.__name__)(frozen)
+    return function
+
+
+def register_ranged_hparams(name_or_function: Any = None) -> Any:
+    """Does nothing: there is no search for hyperparameters."""
+    return name_or_function if callable(name_or_function) else lambda function: function
+
+
+register_attack = register_attack_params = register_pruning_params = register_ranged_hparams
+register_pruning_strategy = register_optimizer = register_env_problem = register_ranged_hparams
+
+
+def hparams(name: str) -> HParams:
+    """Returns a set by its name."""
+    return assignable(registry.hparams(name))
+
+
+def list_hparams(prefix: str = "") -> list[str]:
+    """Returns the names of all sets that begin with `prefix`."""
+    return [name for name in registry.list_hparams() if name.startswith(prefix)]
+
+
+# The notebook
+
+_restored_from: str | None = None
+
+
+@contextlib.contextmanager
+def restore_variables_on_create(save_path: str | None, map_func: Any = None) -> Iterator[None]:
+    """TF 1's `tf.contrib.eager.restore_variables_on_create`: models made in its scope have these weights."""
+    global _restored_from
+    earlier, _restored_from = _restored_from, save_path
+    try:
+        yield
+    finally:
+        _restored_from = earlier
+
+
+EXTRA["contrib.eager.restore_variables_on_create"] = restore_variables_on_create
+EXTRA["contrib.training.HParams"] = HParams
+
+
+def model(name: str) -> Callable[..., NotebookModel]:
+    """Returns what makes a model from settings with a `problem`, and a mode."""
+    return functools.partial(NotebookModel, registry.model(name))
+
+
+class NotebookModel:
+    """A model as T2T's notebook calls it; its weights are there when it is first called."""
+
+    def __init__(
+        self, model_class: type, hparams: HParams, mode: str = "train", *_: Any, **__: Any
+    ):
+        p = hparams.get("problem_hparams")
+        if p is None:
+            raise UserError("the settings have no problem: give create_hparams a problem_name.")
+        self.model = model_class(
+            hparams.frozen(),
+            source_vocab_size=p.vocab_size.get("inputs"),
+            target_vocab_size=p.vocab_size["targets"],
+            target_space_id=p.target_space_id,
+        )
+        self._restored: str | None = None
+
+    def __call__(self, features: Mapping[str, Any]) -> tuple[Any, dict[str, Any]]:
+        """Returns logits [B, T, 1, 1, V], and the "training" loss, for ids [B, T, 1, 1] or fewer axes."""
+        inputs = {side: _ids(features[side]) for side in ("inputs", "targets") if side in features}
+        logits = self._with_weights()(inputs)
+        loss, tokens = self.model.loss_sums(logits, inputs["targets"])
+        return logits[:, :, None, None], {"training": loss / tokens}
+
+    def set_mode(self, mode: str) -> None:
+        """Does nothing: there is no dropout in a call."""
+
+    def infer(
+        self,
+        features: Mapping[str, Any],
+        decode_length: int = 50,
+        beam_size: int = 1,
+        top_beams: int = 1,
+        alpha: float = 0.0,
+        use_tpu: bool = False,
+    ) -> dict[str, Any]:
+        """Returns "outputs" [B, L], of several beams [B, K, L], and "scores"."""
+        from t2t_keras import decoding
+
+        ids = _ids(features["inputs" if "inputs" in features else "targets"])
+        found, scores = decoding.beam_search(
+            self._with_weights(),
+            ids,
+            beam_size=beam_size,
+            alpha=alpha,
+            extra_length=decode_length,
+            top_beams=top_beams,
+        )
+        if top_beams == 1:
+            found, scores = found[:, 0], scores[:, 0]
+        return {"outputs": found, "scores": scores}
+
+    def _with_weights(self) -> Any:
+        if _restored_from not in (None, self._restored):
+            from t2t_keras import checkpoints
+
+            checkpoints.load_t2t(self.model, _restored_from)
+            self._restored = _restored_from
+        if not self._restored:
+            warn("the model has random weights: call it in tfe.restore_variables_on_create(PATH)")
+        return self.model
+
+
+def _ids(given: Any) -> np.ndarray:
+    """Returns ids [B, T] of [B, T], [B, T, 1] or [B, T, 1, 1]."""
+    ids = np.asarray(given, np.int32)
+    return ids.reshape(ids.shape[:2]) if ids.ndim > 2 else ids

@@ -1,0 +1,1 @@
+from characters.spelling import *

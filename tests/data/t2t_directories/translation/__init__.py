@@ -1,0 +1,1 @@
+from . import rows_and_columns
