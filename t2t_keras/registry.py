@@ -8,6 +8,7 @@ import re
 import sys
 import traceback
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any, TypeVar
 
 from t2t_keras import t2t_modules, t2t_names
@@ -281,11 +282,9 @@ def import_user_directory(path: str) -> None:
             f"user directory {path!r} does not exist: give a directory of Python modules"
         )
     if not os.path.isfile(start):
-        files = sorted(file[:-3] for file in os.listdir(directory) if file.endswith(".py"))
-        example = f"from . import {', '.join(files)}" if files else "from . import my_problem"
         raise UserError(
             f"user directory {path!r} has no __init__.py, so nothing in it is registered: add one "
-            f"with the line: {example}"
+            f"with the line: from . import {', '.join(_registering(directory)) or 'FILE'}"
         )
     _user_directories.append(directory)
     sys.path.insert(0, parent)
@@ -302,6 +301,12 @@ def import_user_directory(path: str) -> None:
         raise UserError(
             f"user directory {path!r} has the name of a module that is already imported: rename it"
         )
+
+
+def _registering(directory: str) -> list[str]:
+    """Returns the names of the modules in a directory that mention a registration."""
+    files = sorted(Path(directory).glob("*.py"))
+    return [file.stem for file in files if "register_" in file.read_text("utf-8", "ignore")]
 
 
 def user_directories() -> list[str]:
@@ -340,7 +345,9 @@ def _register(table: dict[str, Any], kind: str, name_or_object: Any, name: str =
         tables = (_problems, _aliases) if table is _problems else (table,)
         for names in tables:
             if name in names and _is_ours(table.get(name)):
-                warn(f"{kind} {name!r} of {name_or_object.__module__} replaces the one that is here")
+                warn(
+                    f"{kind} {name!r} of {name_or_object.__module__} replaces the one that is here"
+                )
                 del names[name]
     _check_free(table, kind, name)
     table[name] = name_or_object

@@ -11,7 +11,7 @@ from t2t_keras.data.on_the_fly import stored_encoders
 from t2t_keras.data.shards import find_shards, read_index
 from t2t_keras.data.translate import TwoVocabularyProblem, source_files
 from t2t_keras.errors import UserError
-from t2t_keras.text import ByteTextEncoder
+from t2t_keras.text import ByteTextEncoder, TokenTextEncoder
 
 ENGLISH = ["A dog runs.", "A cat sleeps.", "Two dogs run.", "The cat and the dog.", "A man."]
 GERMAN = ["Ein Hund läuft.", "Eine Katze schläft.", "Zwei Hunde laufen.", "Katze, Hund.", "Mann."]
@@ -183,6 +183,8 @@ def test_samples_for_the_vocabulary_can_be_limited():
         max_samples_for_vocab = 2
 
     assert list(Few().generate_text_for_vocab("", "")) == ["train 0", "0", "train 1", "1"]
+    Few.max_samples_for_vocab = 0  # no limit, as in T2T
+    assert len(list(Few().generate_text_for_vocab("", ""))) == 12
 
 
 # Generating

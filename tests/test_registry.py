@@ -1,11 +1,11 @@
 """Names of hparams sets and problems; the grammar of problem names is T2T's utils/registry.py."""
 
-import importlib
 import sys
 
 import pytest
 
 from t2t_keras import registry
+from t2t_keras.data import Problem
 from t2t_keras.errors import UserError
 from t2t_keras.settings import HParams
 
@@ -100,7 +100,6 @@ def test_wrong_problem_names(empty):
     [
         (lambda: registry.register_hparams("small")(HParams), "hparams set 'small' is registered already"),
         (lambda: registry.register_problem("by_hand")(object), "problem 'by_hand' is registered already"),
-        (lambda: registry.register_problem("translate_ende")(object), "problem 'translate_ende' is registered already"),
         (lambda: registry.register_problem_alias("by_hand", "translate_ende_wmt32k"), "problem 'by_hand' is registered already"),
         (lambda: registry.register_problem("something_rev")(object), "must not end in"),
     ],
@@ -150,8 +149,11 @@ def test_user_directory(empty, tmp_path):
     ("name", "files", "message"),
     [
         ("absent", {}, "does not exist"),
-        ("without_init", {"a.py": ""}, "has no __init__.py"),
-        ("has-hyphen", {"__init__.py": ""}, "must have the name of a Python package"),
+        (
+            "without_init",
+            {"b.py": "@registry.register_problem", "c.py": ""},
+            "has no __init__.py, so nothing in it is registered: add one with the line: from . import b",
+        ),
         ("json", {"__init__.py": ""}, "has the name of a module that is already imported"),
         ("breaks", {"__init__.py": "\nimport no_such"}, "/__init__.py:2: ModuleNotFoundError: No"),
         ("syntax", {"__init__.py": "def"}, "failed: SyntaxError"),
@@ -167,26 +169,36 @@ def test_wrong_user_directory(empty, tmp_path, name, files, message):
     assert "\n" not in str(caught.value)
 
 
-def test_a_user_directory_for_tensor2tensor_gets_an_answer(empty, tmp_path, monkeypatch):
-    """Nothing is imported of an installed tensor2tensor; tests/test_docs.py shows a whole file."""
-    t2t = dict.fromkeys(("__init__.py", "utils/__init__.py", "utils/registry.py"), "")
-    package(tmp_path / "tensor2tensor", t2t)
-    monkeypatch.syspath_prepend(tmp_path)
-    sets = "import os\nfrom tensor2tensor.utils import registry\n"
+def test_what_users_register_replaces_ours(capsys):
+    """Aliases, too, and with T2T's brackets; their own names are still taken once."""
+    for name in ("translate_ende", "translate_ende_wmt32k", "text2text_tmpdir"):
+        mine = registry.register_problem(name)(type("Mine", (Problem,), {}))
+        assert type(registry.problem(name)) is mine
+
+    @registry.register_hparams()
+    def transformer_base():
+        return HParams(hidden_size=16)
+
+    assert registry.hparams("transformer_base") == transformer_base()
+    replaced = [line.split(" of ")[0] for line in capsys.readouterr().err.splitlines()]
+    assert replaced == [
+        "warning: problem 'translate_ende'",
+        "warning: problem 'translate_ende_wmt32k'",
+        "warning: problem 'text2text_tmpdir'",
+        "warning: hparams set 'transformer_base'",
+    ]
+    with pytest.raises(UserError, match="'transformer_base' is registered already"):
+        registry.register_hparams(transformer_base)
+
+
+def test_a_directory_imports_tensor2tensor_whatever_its_name(tmp_path):
+    """Names that are not here fail when they are used."""
+    sets = (
+        "from tensor2tensor.utils import registry\nfrom tensor2tensor.models.video import savp\n"
+        "import tensorflow.contrib.slim as slim\n"
+        "registry.register_hparams('for_t2t')(lambda: savp.sets())\n"
+    )
     files = {"__init__.py": "from . import sets\n", "sets.py": sets}
-    for_t2t = package(tmp_path / "for_t2t", files)
-    with pytest.raises(UserError) as caught:
-        registry.import_user_directory(str(for_t2t))
-    assert str(caught.value) == (
-        f"{for_t2t}/sets.py is written for tensor2tensor. Write instead: "
-        "line 2, tensor2tensor.utils.registry: from t2t_keras import registry."
-    )
-    assert "tensor2tensor" not in sys.modules
-    (for_t2t / "sets.py").write_text(
-        "try:\n    from tensor2tensor.utils import registry\n"
-        "except ImportError:\n    from t2t_keras import registry\n"
-        "registry.register_hparams('for_both')(registry.hparams)\n"
-    )
-    importlib.invalidate_caches()
-    registry.import_user_directory(str(for_t2t))
-    assert "for_both" in registry.list_hparams()
+    registry.import_user_directory(str(package(tmp_path / "has-hyphen", files)))
+    with pytest.raises(UserError, match=r"^tensor2tensor\.models\.video\.savp\.sets is not here"):
+        registry.hparams("for_t2t")

@@ -221,9 +221,9 @@ class Problem:
             p.input_space_id = p.target_space_id = SpaceID.GENERIC
             self.hparams(p, model_hparams)
             p.was_reversed, p.was_copy = self.was_reversed, self.was_copy
-            spaces = {"inputs": p.input_space_id, "targets": p.target_space_id}
-            spaces = {side: 0 for side in self.sides} | self.orient(spaces)
-            p.input_space_id, p.target_space_id = spaces.get("inputs", 0), spaces["targets"]
+            spaces = self.orient({"inputs": p.input_space_id, "targets": p.target_space_id})
+            p.input_space_id = spaces.get("inputs", SpaceID.GENERIC)
+            p.target_space_id = spaces["targets"]
             rows = dict.fromkeys(self.sides) | p.vocab_size
             p.vocab_size, p.vocabulary = self.orient(rows), vocabulary
             self._check(p)

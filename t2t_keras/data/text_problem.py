@@ -235,7 +235,6 @@ class Text2TextProblem(Problem):
         samples = whole_samples(self, split, samples, encoders)
         generation.run(samples, encoders)
 
-
     def _seed(self, split: str) -> None:
         """Seeds Python and NumPy for a split: if resumed, it must not depend on draws made before it."""
         random.seed(f"{self.random_seed} {split}")

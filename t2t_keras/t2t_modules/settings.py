@@ -84,9 +84,8 @@ class HParams:
         values = {}
         for name, value in vars(self).items():
             kind = settings.SETTINGS[name].kind if name in settings.SETTINGS else None
-            whole = isinstance(value, float) and value.is_integer()
-            if kind is bool and value in (0, 1) or kind is int and whole:  # as T2T would read it
-                value = kind(value)
+            if kind in (bool, int) and type(value) in (int, float) and value == kind(value):
+                value = kind(value)  # as T2T would read it
             if kind or isinstance(value, bool | int | float | str):
                 values[name] = value
         return settings.recorded_settings(values)
