@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ast
 import contextlib
 import functools
 import re
@@ -67,37 +66,16 @@ def snake_case(name: str) -> str:
     return re.sub("([a-z0-9])([A-Z])", r"\1_\2", before_words).lower()
 
 
+def is_users_own(problem: type, hook: str) -> bool:
+    """Returns True if a class outside this package defines a hook of a problem."""
+    owners = (owner.__module__ for owner in problem.__mro__ if hook in vars(owner))
+    return not next(owners, "t2t_keras.").startswith("t2t_keras.")
+
+
 def uncalled_hooks(problem: type) -> str:
     """Returns T2T's hooks that a user's problem defines but nothing calls, with what to do instead."""
     found: dict[str, list[str]] = {}
     for hook in table("hook"):
-        owners = (owner.__module__ for owner in problem.__mro__ if hook.name in vars(owner))
-        if not next(owners, "t2t_keras.").startswith("t2t_keras."):
+        if is_users_own(problem, hook.name):
             found.setdefault(hook.reason, []).append(hook.name)
     return ", ".join(f"{', '.join(theirs)} ({instead})" for instead, theirs in found.items())
-
-
-def imports_instead(source: str) -> list[tuple[int, str, str]]:
-    """Returns line, name and what to write instead for each import from T2T in Python code."""
-    found = []
-    for node in ast.walk(ast.parse(source)):
-        if isinstance(node, ast.Import | ast.ImportFrom):
-            start = f"{node.module}." if isinstance(node, ast.ImportFrom) else ""
-            for alias in node.names:
-                if (name := start + alias.name).startswith("tensor2tensor."):
-                    bound = alias.asname or name.rpartition(".")[2]
-                    found.append((node.lineno, name, _instead(name, bound)))
-    return sorted(found, key=lambda each: each[0])
-
-
-def _instead(name: str, bound: str) -> str:
-    """Returns what to write for a T2T name that the code binds to `bound`."""
-    known, rest = name.split(".")[1:], list[str]()
-    while known and not (place := why_absent("module", ".".join(known))):
-        rest.insert(0, known.pop())
-    if not known:
-        return "it has no counterpart, see docs/from-tensor2tensor.md"
-    if not place.startswith("t2t_keras."):
-        return place
-    module, _, last = ".".join([place, *rest]).rpartition(".")
-    return f"from {module} import {last}" + f" as {bound}" * (last != bound)

@@ -1,15 +1,18 @@
 """Early stopping and dev metrics; the rule is that of T2T's `has_metric_plateaued`."""
 
+import golden
 import numpy as np
 import pytest
 import tensorflow as tf
 from networks import small_model
 
+from t2t_keras import Transformer
 from t2t_keras.data import Problem
 from t2t_keras.decoding import DecodeSettings
 from t2t_keras.errors import UserError
 from t2t_keras.text import ByteTextEncoder
-from t2t_keras.training.evaluation import EarlyStopping, Evaluation, EvaluationHistory
+from t2t_keras.training.evaluation import EarlyStopping, Evaluation, EvaluationHistory, in_words
+from t2t_keras.transformer import PACKING
 
 STEPS = [100, 200, 300, 400, 500]
 
@@ -55,6 +58,43 @@ def test_a_quality_of_numpy_s_is_written(tmp_path, eagerly):
     figures = Evaluation(model, batches, encoders, settings, problem=Scored())()
     EvaluationHistory(str(tmp_path), 0).add(1, figures)
     assert EvaluationHistory(str(tmp_path), 1).of("bleu") == ([1], [50])
+
+
+GOLDEN = dict(np.load(golden.FOLDER / "metrics" / "metrics.npz"))
+
+
+class Given(Transformer):
+    """Its logits are those that T2T's `metrics.py` was called with, and three columns of padding."""
+
+    def call(self, inputs, training=False):
+        return tf.pad(GOLDEN["logits"], [[0, 0], [0, 3], [0, 0]])
+
+
+class Theirs(Problem):
+    feature_info = None
+
+    def eval_metrics(self):
+        return [*super().eval_metrics(), "rmse", "image_summary"]
+
+
+def test_metrics_of_tensor2tensor_have_its_numbers(capsys, eagerly):
+    """Two equal batches; packed, since these are not decoded."""
+    names = ("inputs", "targets", *PACKING)
+    batch = dict.fromkeys(names, np.pad(GOLDEN["metric_labels"], [(0, 0), (0, 3)]))
+    batches = tf.data.Dataset.from_tensors(batch).repeat(2)
+    model = small_model("num_hidden_layers=1", 14, 14, model_class=Given)
+    encoders = dict.fromkeys(("inputs", "targets"), ByteTextEncoder())
+    assert {*Evaluation(model, batches, encoders, DecodeSettings())()} == {"loss", "accuracy"}
+    assert capsys.readouterr().err == ""
+    found = Evaluation(model, batches, encoders, DecodeSettings(), problem=Theirs())()
+    expected = {name: float(GOLDEN[name]) for name in Problem().eval_metrics()}
+    assert found == pytest.approx({"loss": -GOLDEN["neg_log_perplexity"], **expected}, rel=1e-5)
+    assert "  approx_bleu_score 0.4709  rouge_2_fscore 0.5022  " in in_words(found)
+    assert capsys.readouterr().err.splitlines() == [
+        "warning: theirs defines hooks of tensor2tensor that are not called here: feature_info (every "
+        "example has the ids of inputs and targets)",
+        "warning: eval_metrics of theirs: rmse, image_summary are not computed",
+    ]
 
 
 def test_settings_that_mean_nothing():

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 import toy
+from networks import small_model
 
 import t2t_keras as t2t
 from t2t_keras.checkpoints import load_model, read
@@ -116,6 +117,21 @@ def test_perplexities_are_of_all_words_and_characters(run, kind):
     assert last["perplexity"] == pytest.approx(math.exp(last["loss"]))
     assert last["word_perplexity"] == pytest.approx(math.exp(nats / words))
     assert last["character_perplexity"] == pytest.approx(math.exp(last["loss"]))  # bytes
+
+
+@pytest.mark.parametrize("options", [{}, {"xla": True}])
+def test_padding_inside_a_prompt_is_forced(options):
+    """As in T2T, whose `partial_targets` hold it: what follows is the best that the whole network finds."""
+    model = small_model("num_hidden_layers=1", source_vocab=None, spread=3.0)
+    prompts = np.array([[5, 0, 7], [4, 0, 0]], np.int32)
+    ids, scores = greedy(model, prompts, extra_length=4, **options)
+    for row, prompt in enumerate(([5, 0, 7], [4])):
+        found = ids[row, :4].numpy()
+        log_p = tf.nn.log_softmax(
+            model({"targets": np.array([[*prompt, *found]])})[0, len(prompt) :]
+        )
+        np.testing.assert_array_equal(np.argmax(log_p, -1), found)
+        assert np.max(log_p, -1).sum() == pytest.approx(float(scores[row]), rel=1e-4)
 
 
 def test_f1_is_the_mean_over_classes():

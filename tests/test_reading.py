@@ -204,6 +204,18 @@ def test_evaluation_keeps_longer_sentences_in_doubling_buckets_or_drops_them(tmp
     assert kept == [3, 4]
 
 
+def test_evaluation_keeps_longer_sentences_in_the_last_bucket_of_tensor2tensor(tmp_path):
+    """Its `batching_scheme` by hand: boundaries 4 and 8, and 48 // 12 = 4 rows of all that is longer."""
+    hp = settings(t2t_batches=True)
+    batches = once(tmp_path, of_lengths((12, 13, 24, 25, 100)), hp=hp)
+    assert [(*batch["inputs"].shape, *numbers([batch])) for batch in batches] == [
+        (4, 25, 0, 1, 2, 3),
+        (1, 100, 4),
+    ]
+    dropped = dataset(Toy(), "dev", tmp_path, hp.replace(eval_drop_long_sequences=True))
+    assert numbers(dropped) == [0]
+
+
 def test_replicas_share_every_batch_equally(data_dir):
     training = dataset(Toy(), "train", data_dir, settings(), replicas=2).take(60)
     assert shapes(training) == set(bucket_shapes(settings(), replicas=2))
@@ -440,6 +452,22 @@ def test_packed_rows_in_batches_of_tensor2tensor(packed_dir):
     most = {3: 12, 7: 6, 15: 3, 24: 2}  # boundaries 4, 8 and 16, and 48 ids
     assert len(shapes(batches)) > 1
     assert all(len(batch["inputs"]) <= most[batch["inputs"].shape[1]] for batch in batches)
+
+
+def test_packed_targets_with_and_without_the_inputs_of_tensor2tensor(tmp_path):
+    """T2T writes [0] as inputs of a language model; its rows in evaluation may be of any length."""
+
+    class Targets(Packed):
+        name, has_inputs = "toy", False
+
+    rows = list(pack([{"targets": [5, 1]}, {"targets": [6, 7, 1]}], 24))
+    assert rows[0]["inputs"] == [0]
+    for row in (rows[0], {name: ids for name, ids in rows[0].items() if name != "inputs"}):
+        for hp in (settings(), settings(t2t_batches=True)):
+            write(tmp_path, "dev", [row])
+            (batch,) = dataset(Targets(), "dev", tmp_path, hp)
+            assert len(batch) == 3
+            np.testing.assert_array_equal(batch["targets_segmentation"][0, :5], [1, 1, 2, 2, 2])
 
 
 def test_what_cannot_be_packed(data_dir, packed_dir):

@@ -187,6 +187,19 @@ def test_among_the_likeliest():
 
 
 @eagerly
+def test_with_relative_attention_all_tokens_are_kept():
+    """T2T samples from such models by `T2TModel.sample`, which does not know `sampling_keep_top_k`."""
+    model, said = search_model(f"{RELATIVE}4"), []
+    ids, _ = sample(model, MANY, seed=1, max_lengths=[1] * 2000, top_k=1)
+    assert len(np.unique(ids)) > 5
+    options = {"beam_size": 1, "sampling_method": "random", "sampling_keep_top_k": 1}
+    t2t.decoding.Translator(model, ENCODERS, DecodeSettings(**options), said.append)
+    assert len(said) == 1 and said[0].startswith("sampling_keep_top_k=1 has no effect on a model")
+    t2t.decoding.Translator(search_model(), ENCODERS, DecodeSettings(**options), said.append)
+    assert len(said) == 1
+
+
+@eagerly
 def test_one_seed_one_draw_whose_scores_are_the_models_log_probabilities():
     options = {"temperature": 2.0, "top_k": 5, "extra_length": 4}
     draws = [sample(search_model(), SOURCE, seed=seed, **options) for seed in (3, 3, 4)]

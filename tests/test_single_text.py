@@ -83,8 +83,8 @@ def test_targets_alone_are_packed_and_cut_as_by_tensor2tensor():
     """By hand, after T2T's `pack_examples` with `chop_long_sequences`: ten ids in rows of four."""
     examples = [{"targets": [*range(2, 12)]}, {"targets": [12, 1]}]
     rows = [[*row.values()] for row in pack(examples, 4)]
-    assert [row[0] for row in rows] == [[2, 3, 4, 5], [6, 7, 8, 9], [10, 11, 12, 1]]
-    assert rows[-1] == [[10, 11, 12, 1], [1, 1, 2, 2], [0, 1, 0, 1]]
+    assert [row[1] for row in rows] == [[2, 3, 4, 5], [6, 7, 8, 9], [10, 11, 12, 1]]
+    assert rows[-1] == [[0], [10, 11, 12, 1], [1, 1, 2, 2], [0, 1, 0, 1]]
     whole = [[2, 3, 4, 1], [2, 3, 4, 5] * 2]
     rows = [row["targets"] for ids in whole for row in pack([{"targets": ids}], 4)]
     assert rows == [[2, 3, 4, 1], [2, 3, 4, 5], [2, 3, 4, 5]]

@@ -25,7 +25,6 @@ if TYPE_CHECKING:
     import tensorflow as tf
 
 
-_LONGEST = 2**30
 _NO_LIMIT = 10**9
 
 # How fast the edges approach the longest length: 1 is T2T's geometric growth; smaller values put more edges
@@ -92,7 +91,7 @@ def buckets_for(
         packed_length: the problem's `packed_length`: without `hp.t2t_batches`, there is a single bucket.
         t2t_batches: T2T's own boundaries and batch sizes, as with `hp.t2t_batches`. As in T2T, these
             follow from `hp.max_length`, and `longest` only decides what is dropped: longer examples than
-            `hp.max_length` are in the last bucket.
+            `hp.max_length` are in the last bucket, whose edge is 10**9 if none are dropped.
 
     Raises:
         UserError: a setting is out of range.
@@ -106,6 +105,8 @@ def buckets_for(
     if packed_length and not hp.t2t_batches:
         edges, last, t2t = [packed_length], packed_length, False
     elif t2t:
+        if t2t_batches and not drop_long:
+            last = _NO_LIMIT
         edges = [boundary - 1 for boundary in scheme["boundaries"] if boundary <= last] + [last]
     else:  # log(last / edge) falls as a power of the number of edges left
         edges = [min(hp.min_length_bucket, last)]
@@ -116,7 +117,7 @@ def buckets_for(
     sizes = [max(1, hp.batch_size // edge) * replicas for edge in edges]
     if t2t:
         sizes = scheme["batch_sizes"][: len(edges)]
-    while not drop_long and edges[-1] < _LONGEST:
+    while not drop_long and edges[-1] < _NO_LIMIT:
         edges.append(2 * edges[-1])
         sizes.append(max(1, hp.batch_size // edges[-1]) * replicas)
     return Buckets(edges, sizes, hp.min_length, last if drop_long else edges[-1])
@@ -489,7 +490,8 @@ class Batches(SplitBatches):
     `hp.min_length` to `hp.max_length` ids on the longer side. Their shapes are
     `bucket_shapes(hp, replicas)`. "dev" and "test" are read once, every example of at least
     `hp.min_length` ids in exactly one batch; longer sentences (unless `hp.eval_drop_long_sequences`) go
-    to buckets of 2, 4, 8... times `hp.max_length` with accordingly fewer rows. An incomplete last batch
+    to buckets of 2, 4, 8... times `hp.max_length` with accordingly fewer rows; with `hp.t2t_batches`, to
+    the last one of T2T's, and sides are padded to the longest of their batch. An incomplete last batch
     is only filled up with rows of zeros to a multiple of `replicas`.
 
     The content of a batch depends only on the seed and the batch number: a run resumed after step n
@@ -529,12 +531,14 @@ class Batches(SplitBatches):
         options: BatchOptions | None = None,
         **keywords: Any,
     ):
+        if hp.t2t_batches and split != DatasetSplit.TRAIN:
+            keywords["pad_to_boundary"] = False  # T2T's last bucket has no longest length
         super().__init__(problem, split, hp, options, keywords)
         index = read_index(data_dir, problem.dataset_filename(), split, problem.sides)
         if not len(index.sizes):
             raise UserError(f"The {split} shards of {problem.name} in {data_dir} hold no example.")
         cut = {  # 0 means no limit
-            side: np.minimum(index.lengths[side], self._limits[side] or _LONGEST)
+            side: np.minimum(index.lengths[side], self._limits[side] or _NO_LIMIT)
             for side in problem.sides
         }
         sides = problem.orient(cut)
@@ -551,7 +555,7 @@ class Batches(SplitBatches):
             raise self._none_fits()
         kept = self.buckets.of(lengths) >= 0
         self._target_tokens = int(np.sum(sides["targets"], where=kept, dtype=np.int64))
-        static = self.options.pad_to_boundary or problem.packed_length
+        static = self.options.pad_to_boundary or (problem.packed_length and not hp.t2t_batches)
         self._lengths = None if static else [*sides.values()]
         # The exclusive upper limit of the ids of each stored side; 2**31 without a vocabulary.
         most = dict.fromkeys(problem.sides, 2**31)

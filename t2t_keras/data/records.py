@@ -39,7 +39,8 @@ def pack(
 
     Yields "inputs", "targets", the concatenated ids of a row's pairs with `spacing` 0s between two,
     not padded, and for each side "<side>_segmentation", the pair's number within the row, from 1,
-    and "<side>_position", the position within the pair, from 0; both are 0 in the spacing.
+    and "<side>_position", the position within the pair, from 0; both are 0 in the spacing. Rows of
+    targets only have the "inputs" [0], as T2T's.
     """
     if packed_length < 1 or spacing < 0:
         raise UserError(
@@ -70,7 +71,7 @@ def pack(
 
 
 def _joined_row(examples: Sequence[Example], spacing: int) -> dict[str, list[int]]:
-    features: dict[str, list[int]] = {}
+    features: dict[str, list[int]] = {"inputs": [0]}
     for side in examples[0]:
         rows: list[list[int]] = [[], [], []]
         for number, example in enumerate(examples, 1):

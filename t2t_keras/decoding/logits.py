@@ -50,14 +50,15 @@ def forced_candidates(tokens, log_p, possible, forced):
         tokens: [b, ..., n] int32, n candidates for the next token.
         log_p: [b, ..., n] float32.
         possible: [b, ..., n] bool, or True.
-        forced: [b, ..., 1] int32, the token that must come next; 0 where any may come.
+        forced: [b, ..., 1] int32, the token that must come next; 0 where any may come, and -1 where
+            that is token 0.
 
     Returns:
         tokens, log_p and possible: a forced token is the first candidate, and the only possible one.
     """
     is_free, is_first = forced == PAD_ID, ops.arange(tokens.shape[-1]) == 0
     return (
-        ops.where(is_free, tokens, forced),
+        ops.where(is_free, tokens, ops.maximum(forced, PAD_ID)),
         ops.where(is_free, log_p, 0.0),
         ops.where(is_free, possible, is_first),
     )
@@ -71,6 +72,12 @@ def prompt_lengths(prompts):
     prompts = ops.pad(prompts, [[0, 0], [0, 1]])  # at least one column
     places = ops.arange(1, shape_of(prompts)[1] + 1, dtype="int32")
     return ops.max(ops.where(prompts != PAD_ID, places, 0), axis=1)
+
+
+def forced_by(prompts):
+    """Returns prompts [B, P] with -1 for each 0 that other ids follow: it is forced, too, as in T2T."""
+    inner = ops.arange(shape_of(prompts)[1]) < prompt_lengths(prompts)[:, None]
+    return ops.where(inner & (prompts == PAD_ID), -1, prompts)
 
 
 def after_prompts(tokens, prompts):

@@ -37,7 +37,7 @@ class Live(NamedTuple):
     caches: Any  # list of {"k", "v"} per decoder layer: [b, H, S, C], which gains K keys per step
     source: Any  # from `model.encode_source`: keys and values of the source [b, H, S, C], its mask
     limits: Any  # [b] int32, maximum length of the output
-    forced: Any  # [b, longest] int32, the prefix, 0 where any token may come; () without a prefix
+    forced: Any  # [b, longest] int32, the prefix, see `forced_candidates`; () without a prefix
 
 
 class SearchState(NamedTuple):

@@ -13,7 +13,7 @@ from keras import ops
 from t2t_keras import registry
 from t2t_keras.decode_settings import DecodeSettings, require_compilable
 from t2t_keras.decoding.beam import BeamSearch, OnePath, SearchResult, most_likely
-from t2t_keras.decoding.logits import LogitsProcessor, after_prompts, prompt_lengths
+from t2t_keras.decoding.logits import LogitsProcessor, after_prompts, forced_by, prompt_lengths
 from t2t_keras.decoding.static_search import StaticSearch
 from t2t_keras.errors import UserError
 from t2t_keras.model_kinds import CLASSIFICATION, LANGUAGE_MODEL, Model
@@ -98,7 +98,7 @@ def search(
     if is_language_model:
         if prefix is not None:
             raise UserError("a language model continues its prompts: add the prefix to them.")
-        prefix = inputs
+        prefix = forced_by(inputs)
     if max_lengths is None:
         length = prompt_lengths(inputs) if is_language_model else shape_of(inputs)[1]
         max_lengths = length + options.extra_length
@@ -124,7 +124,7 @@ def search(
         constraint=constraint,
         strategy=strategy,
         xla=options.xla,
-        top_k=max(0, options.sampling_keep_top_k) if is_random else 0,
+        top_k=kept_top_k(model, options),
         **numbers,
     )
     found = (in_a_graph if ON_TENSORFLOW else _by_backend)(model, inputs, request)
@@ -133,6 +133,13 @@ def search(
         ids, token_scores = (after_prompts(x, inputs) for x in (found.ids, found.token_scores))
         found = SearchResult(ids, lengths, found.scores, token_scores)
     return found
+
+
+def kept_top_k(model: Model, options: DecodeSettings) -> int:
+    """Returns how many likely tokens to sample from; 0 for all: with relative attention always, as in T2T."""
+    kinds = {each.hp.self_attention_type for each in model.members}
+    is_sampled = options.sampling_method == "random" and kinds == {"dot_product"}
+    return max(0, options.sampling_keep_top_k) if is_sampled else 0
 
 
 def beam_search(model, inputs, *, top_beams: int = 1, **options):
@@ -183,7 +190,8 @@ def sample(model, inputs, *, seed, temperature=1.0, top_k: int = 0, top_p=1.0, *
         model, inputs: see `search`.
         seed: an int or a scalar int tensor.
         temperature: divides the logits (`sampling_temp`); below 1, likely tokens become likelier.
-        top_k: sample from the k most likely tokens (`sampling_keep_top_k`); 0 means all.
+        top_k: sample from the k most likely tokens (`sampling_keep_top_k`); 0 means all. As in T2T, it
+            has no effect on models with relative attention.
         top_p: sample from the most likely tokens that together reach this probability (nucleus
             sampling); 1 means all.
         options: those of `greedy`, but not `xla`.

@@ -15,7 +15,7 @@ import tensorflow as tf
 from t2t_keras.decode_settings import SENTENCES, DecodeSettings, require_compilable
 from t2t_keras.decoding.constraints import Phrases
 from t2t_keras.decoding.logits import Constraint, LogitsProcessor
-from t2t_keras.decoding.searches import named_processors, search
+from t2t_keras.decoding.searches import kept_top_k, named_processors, search
 from t2t_keras.errors import UserError, warn
 from t2t_keras.ids import EOS_ID, PAD_ID, until_eos, without_padding
 from t2t_keras.model_kinds import CLASSIFICATION
@@ -102,6 +102,11 @@ class Translator:
         if s.xla:
             require_compilable({"a constraint": self.constraint})
         self.report = report or warn
+        if s.sampling_method == "random" and s.sampling_keep_top_k > 0 == kept_top_k(model, s):
+            self.report(
+                f"sampling_keep_top_k={s.sampling_keep_top_k} has no effect on a model with relative "
+                "attention, as in tensor2tensor"
+            )
         self.format_output = format_output
         self.hypotheses = s.beam_size if s.return_beams else 1
         if s.t2t_batches:

@@ -64,8 +64,8 @@ def bleu(references: Sequence[str], hypotheses: Sequence[str], language: str = "
     return Bleu(
         sacrebleu=score,
         signature=str(metric.get_signature()),
-        t2t_cased=_t2t_score(references, hypotheses),
-        t2t_uncased=_t2t_score(*lower),
+        t2t_cased=t2t_bleu(references, hypotheses),
+        t2t_uncased=t2t_bleu(*lower),
         paper_style=_unsmoothed(references, hypotheses, in_style).score,
     )
 
@@ -83,15 +83,22 @@ def _unsmoothed(
     return metric.corpus_score(ours, [theirs])
 
 
-def _t2t_score(references: Sequence[str], hypotheses: Sequence[str]) -> float:
-    """Returns T2T's `compute_bleu`, in single precision as in T2T.
+def t2t_bleu(
+    references: Sequence[str],
+    hypotheses: Sequence[str],
+    *,
+    tokenize: Callable[[str], list[str]] | None = None,
+) -> float:
+    """Returns T2T's `compute_bleu`, 0 to 100, in single precision as in T2T.
+
+    By default, `international` tokenizes.
 
     The first order without a match counts as half a match, the second as a quarter, and so on. An order
     without any n-gram counts as a precision of 1, for which sacreBLEU would return 0.
     """
     import numpy as np
 
-    counted = _unsmoothed(references, hypotheses, international)
+    counted = _unsmoothed(references, hypotheses, tokenize or international)
     if not counted.sys_len:
         return 0.0
     share, log_precisions = 1.0, 0.0

@@ -14,11 +14,13 @@ import tensorflow as tf
 
 from t2t_keras.data import Problem
 from t2t_keras.decoding import Translator
-from t2t_keras.errors import UserError, nearest
+from t2t_keras.errors import UserError, nearest, warn
 from t2t_keras.files import parse_json, write_text
 from t2t_keras.ids import EOS_ID, PAD_ID, until_eos, without_padding
+from t2t_keras.metrics import teacher_forced
 from t2t_keras.model_kinds import CLASSIFICATION, LANGUAGE_MODEL
 from t2t_keras.open_graph import open_graph_of_model
+from t2t_keras.t2t_names import is_users_own, uncalled_hooks
 from t2t_keras.text.lines import iterate_raw_lines
 from t2t_keras.transformer import is_packed
 
@@ -32,7 +34,8 @@ class Evaluation:
         encoders: "inputs" and "targets" text encoders; "inputs" only if the problem has inputs.
         decode_settings: how to decode for BLEU or F1 of texts.
         steps: maximum number of batches (T2T's `--eval_steps`); 0 takes all.
-        problem: its `quality` scores the texts; None computes BLEU.
+        problem: its `quality` scores the texts; None computes BLEU. A user's `eval_metrics` adds metrics of
+            teacher-forced predictions; a warning names those that are not computed.
     """
 
     def __init__(
@@ -45,6 +48,12 @@ class Evaluation:
         if problem.kind != CLASSIFICATION:
             constraint = problem.constraint(encoders)
             self.translator = Translator(model, encoders, decode_settings, constraint=constraint)
+        if hooks := uncalled_hooks(type(problem)):
+            warn(f"{problem.name} defines hooks of tensor2tensor that are not called here: {hooks}")
+        asked = problem.eval_metrics() if is_users_own(type(problem), "eval_metrics") else []
+        self.t2t_metrics = [name for name in asked if name in T2T_METRICS]
+        if absent := [name for name in asked if name not in (*T2T_METRICS, "accuracy")]:
+            warn(f"eval_metrics of {problem.name}: {', '.join(absent)} are not computed")
 
     def __call__(self, done: Callable[[], None] | None = None) -> dict[str, float]:
         """Returns "loss" (nats per token, not smoothed), "accuracy" (0 to 1), "bleu" or "f1".
@@ -53,7 +62,8 @@ class Evaluation:
         parsing has F1 (0 to 100) instead. Packed batches are not decoded, as in T2T, and give
         neither. Classification has F1, the mean over classes. A language model has "perplexity" per
         token, "word_perplexity" and "character_perplexity": e to the total loss divided by the number
-        of words or characters, where each end of line counts as one.
+        of words or characters, where each end of line counts as one. Those of `T2T_METRICS` that a
+        problem's `eval_metrics` lists come with T2T's values.
 
         `done` is called after every batch, and again after every decoded batch.
         """
@@ -62,9 +72,11 @@ class Evaluation:
         if self.problem.kind != CLASSIFICATION:
             kind = _Perplexities if self.problem.kind == LANGUAGE_MODEL else _Quality
             more = kind(self.translator, self.problem)
+        names = [name for name in self.t2t_metrics if name in teacher_forced.METRICS]
+        forced = teacher_forced.TeacherForced(names, self.problem.kind == CLASSIFICATION)
         for batch in self.batches:
             try:
-                sums = _sums(self.model, batch)
+                sums = _sums(self.model, batch, bool(names))
             except tf.errors.ResourceExhaustedError as error:
                 rows, length = batch["targets"].shape
                 raise UserError(
@@ -73,22 +85,30 @@ class Evaluation:
                 ) from error
             totals += [float(x) for x in sums[:3]]
             more.add(batch, sums[3])
+            if names:
+                forced.add(sums[4].numpy(), batch["targets"].numpy())
             if done:
                 done()
         loss, right, tokens = map(float, totals)
         if not tokens:
             raise UserError("the evaluation data holds no tokens: generate it again.")
         figures = {"loss": loss / tokens, "accuracy": right / tokens}
-        return figures | more.figures(loss, done)
+        t2ts = {"neg_log_perplexity": -figures["loss"]} | forced.figures()
+        return figures | {name: t2ts[name] for name in self.t2t_metrics} | more.figures(loss, done)
 
 
 @open_graph_of_model
-def _sums(model, batch):
-    """Returns the loss, the number of correct tokens and of tokens, and a classifier's classes [B]."""
+def _sums(model, batch, with_best: bool):
+    """Returns the loss, the number of correct tokens and of tokens, and a classifier's classes [B].
+
+    With `with_best`, also the 5 best ids [B, T, 5] or classes [B, 5].
+    """
     logits = model(batch)
     loss, tokens = model.loss_sums(logits, batch["targets"])
     right, _ = model.right_sums(logits, batch["targets"])
-    return loss, right, tokens, tf.argmax(logits, -1) if model.kind == CLASSIFICATION else ()
+    classes = tf.argmax(logits, -1) if model.kind == CLASSIFICATION else ()
+    best = tf.math.top_k(logits, min(5, logits.shape[-1])).indices if with_best else ()
+    return loss, right, tokens, classes, best
 
 
 # Metrics besides loss and accuracy, by kind of problem
@@ -261,10 +281,15 @@ QUALITIES = {"bleu": "BLEU", "f1": "F1"}
 """The metrics that need decoding -> their spelling in messages."""
 
 
+T2T_METRICS = (*teacher_forced.METRICS, "neg_log_perplexity")
+"""The metrics by T2T's names that a problem's `eval_metrics` may list, besides accuracy."""
+
+
 def in_words(figures: Mapping[str, float]) -> str:
     """Returns the metrics besides loss and accuracy, such as "  BLEU 27.30", or ""."""
     found = [name for name in QUALITIES if name in figures]
     words = "".join(f"  {QUALITIES[name]} {figures[name]:.2f}" for name in found)
+    words += "".join(f"  {name} {figures[name]:.4f}" for name in T2T_METRICS if name in figures)
     if "perplexity" in figures:
         words += "  perplexity {perplexity:.4f} (word {word_perplexity:.3f}, ".format(**figures)
         words += f"character {figures['character_perplexity']:.4f})"
