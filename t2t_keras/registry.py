@@ -359,7 +359,7 @@ def _register(table: dict[str, Any], kind: str, name_or_object: Any, name: str =
 def _import_ours() -> None:
     """Imports our sets and problems, when first needed: it is slow."""
     for package in ("hparams", "problems"):
-        t2t_modules.load(package)
+        importlib.import_module(f"t2t_keras.{package}")
 
 
 def _is_ours(registered: Any) -> bool:

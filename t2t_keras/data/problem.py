@@ -86,6 +86,9 @@ class Problem:
     loss_multiplier: float = 1.0
     """Factor of the loss that training minimises and reports (T2T's `loss_multiplier`)."""
 
+    space_ids: tuple[int, int] = SpaceID.GENERIC, SpaceID.GENERIC
+    """The `SpaceID`s of inputs and of targets, before any reversal."""
+
     has_inputs: bool = True
     """False: examples have targets only (language modelling)."""
 
@@ -216,36 +219,36 @@ class Problem:
         """
         data_dir = data_dir or getattr(model_hparams, "data_dir", None)
         vocabulary = self.get_feature_encoders(data_dir)
-        if self._hparams is None:
-            p = ProblemHParams(vocab_size={}, modality={}, loss_multiplier=1.0, stop_at_eos=False)
-            p.input_space_id = p.target_space_id = SpaceID.GENERIC
-            self.hparams(p, model_hparams)
-            p.was_reversed, p.was_copy = self.was_reversed, self.was_copy
-            spaces = self.orient({"inputs": p.input_space_id, "targets": p.target_space_id})
-            p.input_space_id = spaces.get("inputs", SpaceID.GENERIC)
-            p.target_space_id = spaces["targets"]
-            rows = dict.fromkeys(self.sides) | p.vocab_size
-            p.vocab_size, p.vocabulary = self.orient(rows), vocabulary
-            self._check(p)
-            self._hparams = p
-        return self._hparams
-
-    def _check(self, p: ProblemHParams) -> None:
-        """Checks what the hook `hparams` has set; a vocabulary without a size gets its own."""
-        for side, modality in p.modality.items():
+        if self._hparams is not None:
+            return self._hparams
+        p = ProblemHParams(vocab_size={}, modality={}, loss_multiplier=1.0, stop_at_eos=False)
+        p.input_space_id = p.target_space_id = SpaceID.GENERIC
+        self.hparams(p, model_hparams)
+        p.was_reversed, p.was_copy, p.vocabulary = self.was_reversed, self.was_copy, vocabulary
+        for side in self.sides:
             wanted = _CLASS_LABEL if self.num_classes and side == "targets" else _SYMBOL
-            if side in self.sides and modality != wanted:
+            if (modality := p.modality.get(side, wanted)) != wanted:
                 raise UserError(
                     f"the {side} of {self.name} are to be {modality!r}, and only {_SYMBOL!r} and, as "
                     f"targets of a Text2ClassProblem, {_CLASS_LABEL!r} are supported."
                 )
-        for side, encoder in p.vocabulary.items():
+        p.vocab_size = self.orient(dict.fromkeys(self.sides) | p.vocab_size)
+        spaces = self.orient({"inputs": p.input_space_id, "targets": p.target_space_id})
+        p.input_space_id = spaces.get("inputs", SpaceID.GENERIC)
+        p.target_space_id = spaces["targets"]
+        for side, encoder in vocabulary.items():
             rows = p.vocab_size[side] = p.vocab_size[side] or encoder.vocab_size
             if encoder.vocab_size > rows:
                 raise UserError(
                     f"the vocabulary of the {side} in {self._data_dir} has {encoder.vocab_size} tokens, "
                     f"and the table of {self.name} has {rows} rows: build a smaller vocabulary."
                 )
+        self._hparams = p
+        return p
+
+    def vocab_sizes(self, data_dir: str | os.PathLike) -> dict[str, int]:
+        """Returns the number of rows of the model's embedding tables, by side."""
+        return self.get_hparams(None, data_dir).vocab_size
 
     @property
     def quality_metric(self) -> str:
@@ -284,11 +287,6 @@ class Problem:
     def format_report(self) -> str:
         """Hook: returns a one-line summary of what `format_output` has done so far, or ""."""
         return ""
-
-    @property
-    def space_ids(self) -> tuple[int, int]:
-        """Hook: the `SpaceID`s of inputs and of targets, before any reversal."""
-        return SpaceID.GENERIC, SpaceID.GENERIC
 
     def orient(self, features: Mapping) -> dict:
         """Applies the swap of `_rev` and the copy of `_copy` to "inputs" and "targets"."""

@@ -59,6 +59,8 @@ class Text2TextProblem(Problem):
     """How many samples `generate_text_for_vocab` reads; None or 0: all."""
     max_subtoken_length: int | None = 200
     """Subwords have fewer characters than this; None: at most 1,000."""
+    use_vocab_from_other_problem: Text2TextProblem | None = None
+    """The problem whose vocabulary this problem uses; None: it has its own."""
     batch_size_means_tokens: bool = True
     """True: the hparam `batch_size` counts tokens, for every problem."""
 
@@ -85,11 +87,6 @@ class Text2TextProblem(Problem):
     def loss_multiplier(self) -> float:  # type: ignore[override]
         """Factor of the training loss: 2 for characters, as in T2T, else 1."""
         return 2.0 if self.vocab_type == VocabType.CHARACTER else 1.0
-
-    @property
-    def use_vocab_from_other_problem(self) -> Text2TextProblem | None:
-        """The problem whose vocabulary this problem uses; None: it has its own."""
-        return None
 
     @property
     def vocab_filename(self) -> str | None:

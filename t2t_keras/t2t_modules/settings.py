@@ -75,10 +75,6 @@ class HParams:
             self.set_hparam(name, value)
         return self
 
-    def to_json(self, indent: Any = None, separators: Any = None, sort_keys: bool = False) -> str:
-        """Returns the values as a JSON object."""
-        return json.dumps(vars(self), indent=indent, separators=separators, sort_keys=sort_keys)
-
     def frozen(self) -> settings.HParams:
         """Returns the settings that the library uses, those of users included, without other objects."""
         values = {}
@@ -94,31 +90,16 @@ class HParams:
 _WORDS = ("true", "false", "none")
 
 
-def assignable(hp: settings.HParams) -> HParams:
-    """Returns settings of ours as T2T's, which can be assigned."""
-    return HParams(**hp.to_dict())
-
-
 def basic_params1() -> HParams:
     """T2T's settings for all models, the ancestor of `transformer_base_v1`."""
-    hp = settings.HParams().replace(
-        num_hidden_layers=4,
-        hidden_size=64,
-        clip_grad_norm=2.0,
-        initializer="orthogonal",
-        initializer_gain=1.5,
-        optimizer_adam_epsilon=1e-6,
-        optimizer_adam_beta1=0.85,
-        optimizer_adam_beta2=0.997,
-        weight_decay=1e-6,
-        learning_rate_decay_scheme="none",
-        learning_rate_warmup_steps=100,
-        max_length=0,
-        shared_embedding_and_softmax_weights=False,
-        symbol_modality_num_shards=1,
+    hp = settings.HParams().override(
+        "num_hidden_layers=4,hidden_size=64,clip_grad_norm=2,initializer=orthogonal,max_length=0,"
+        "initializer_gain=1.5,optimizer_adam_epsilon=1e-6,optimizer_adam_beta1=0.85,"
+        "optimizer_adam_beta2=0.997,weight_decay=1e-6,learning_rate_decay_scheme=none,"
+        "learning_rate_warmup_steps=100,shared_embedding_and_softmax_weights=false,"
+        "symbol_modality_num_shards=1"
     )
-    others = dict.fromkeys(("bottom", "loss", "name", "top", "weights_fn"))
-    return HParams(**hp.to_dict(), **{name: {} for name in others})
+    return HParams(**hp.to_dict(), bottom={}, loss={}, name={}, top={}, weights_fn={})
 
 
 def update_hparams_for_tpu(hparams: HParams) -> None:
@@ -218,7 +199,7 @@ register_pruning_strategy = register_optimizer = register_env_problem = register
 
 def hparams(name: str) -> HParams:
     """Returns a set by its name."""
-    return assignable(registry.hparams(name))
+    return HParams(**registry.hparams(name).to_dict())
 
 
 def list_hparams(prefix: str = "") -> list[str]:
