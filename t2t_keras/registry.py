@@ -144,8 +144,9 @@ def problem(name: str) -> Any:
 
     Raises a `UserError` if the name is unknown, or a problem of T2T that is not supported.
     """
-    _import_ours()
     base, was_reversed, was_copy = name, False, False
+    if name not in _problems:
+        _import_ours()
     if name not in _problems:
         base, was_reversed, was_copy = _without_suffixes(name)
     if base in _aliases:

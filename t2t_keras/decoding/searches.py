@@ -124,7 +124,7 @@ def search(
         constraint=constraint,
         strategy=strategy,
         xla=options.xla,
-        top_k=kept_top_k(model, options),
+        top_k=kept_top_k(model, options) if options.sampling_method == "random" else 0,
         **numbers,
     )
     found = (in_a_graph if ON_TENSORFLOW else _by_backend)(model, inputs, request)
@@ -138,8 +138,7 @@ def search(
 def kept_top_k(model: Model, options: DecodeSettings) -> int:
     """Returns how many likely tokens to sample from; 0 for all: with relative attention always, as in T2T."""
     kinds = {each.hp.self_attention_type for each in model.members}
-    is_sampled = options.sampling_method == "random" and kinds == {"dot_product"}
-    return max(0, options.sampling_keep_top_k) if is_sampled else 0
+    return max(0, options.sampling_keep_top_k) if kinds == {"dot_product"} else 0
 
 
 def beam_search(model, inputs, *, top_beams: int = 1, **options):
