@@ -61,6 +61,10 @@ def generate(problem, data_dir: str, tmp_dir: str) -> None:
     """Generates the data of one problem; seeds the random generators that its hooks use, as in T2T."""
     import numpy as np
 
+    from t2t_keras.data.text_problem import make_directory
+
+    make_directory(data_dir)
+    make_directory(tmp_dir, writable=False)
     random.seed(problem.random_seed)
     np.random.seed(problem.random_seed % 2**32)
     problem.generate_data(data_dir, tmp_dir)

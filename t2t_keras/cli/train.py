@@ -14,7 +14,7 @@ import os
 import re
 
 from t2t_keras import registry
-from t2t_keras.cli import app, options
+from t2t_keras.cli import app, datagen, options
 from t2t_keras.cli.options import FLAGS, choice, integer, number, positive, string, switch
 from t2t_keras.errors import UserError
 
@@ -95,7 +95,7 @@ def main() -> None:
     registry.require_fit(problem, registry.model(settings.model))  # before data is generated
     if FLAGS.generate_data:
         problem.processes = options.processes()
-        problem.generate_data(data_dir, options.tmp_dir())
+        datagen.generate(problem, data_dir, options.tmp_dir())
     source = options.tmp_dir() if FLAGS.on_the_fly else None
     trainer = Trainer(problem, hp, data_dir, output_dir, settings, source).prepare()
     parameters = trainer.model.count_params()

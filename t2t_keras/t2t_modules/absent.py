@@ -50,7 +50,7 @@ class _Absent(type):
     def _fail(cls, *_: Any) -> Any:
         raise cls._error()
 
-    __iter__ = __getitem__ = __len__ = __add__ = __radd__ = __mul__ = __sub__ = __contains__ = _fail
+    __iter__ = __getitem__ = __add__ = __radd__ = __mul__ = __sub__ = __contains__ = _fail
 
 
 def absent(path: str, reason: str = "") -> type:
@@ -116,8 +116,13 @@ _modules: dict[str, ModuleType] = {}
 
 def _import(name: str, globals=None, locals=None, fromlist=(), level: int = 0) -> Any:
     top, _, rest = name.partition(".")
-    if level or top != "tensorflow" or rest.startswith("python"):
-        return builtins.__import__(name, globals, locals, fromlist, level)
+    of_tensorflow = top == "tensorflow" and not level
+    if not of_tensorflow or rest.startswith("python"):
+        try:
+            return builtins.__import__(name, globals, locals, fromlist, level)
+        except ModuleNotFoundError:
+            if not of_tensorflow:
+                raise
     return tensorflow(name if fromlist else top)
 
 

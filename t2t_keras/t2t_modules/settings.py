@@ -123,14 +123,14 @@ def why_absent(name: str) -> str:
 
 
 def create_hparams(
-    hparams_set: str,
+    hparams_set: str | None,
     hparams_overrides_str: str = "",
     data_dir: str | None = None,
     problem_name: str | None = None,
     hparams_path: str | None = None,
 ) -> HParams:
     """Returns a set with overrides; with a problem, `problem` and `problem_hparams` too (T2T's)."""
-    hp = hparams(hparams_set)
+    hp = hparams(hparams_set or "")
     if hparams_path and os.path.exists(hparams_path):
         with open(hparams_path, encoding="utf-8") as file:
             vars(hp).update(json.load(file))
