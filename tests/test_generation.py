@@ -381,6 +381,20 @@ def test_no_room(tmp_path):
     assert len(list(tmp_path.glob("digits-train-*-of-00005"))) == 5
 
 
+def test_an_error_of_users_code_is_not_one_of_ours(tmp_path):
+    class Unreadable(Digits):
+        def generate_samples(self, data_dir, tmp_dir, split):
+            yield from super().generate_samples(data_dir, tmp_dir, split)
+            open(tmp_dir / "absent")
+
+    line = Unreadable.generate_samples.__code__.co_firstlineno + 2
+    message = (
+        rf"making the train samples of .* failed at {__file__}:{line}: FileNotFoundError: .*absent"
+    )
+    with pytest.raises(UserError, match=message):
+        generate(Unreadable(), tmp_path)
+
+
 class Deadly:
     def encode(self, text):
         os.kill(os.getpid(), signal.SIGKILL)

@@ -103,6 +103,14 @@ def test_tokens_of_a_file_and_of_a_list(tmp_path):
     assert encoder.encode("cat the <EOS>") == [3, 2, 1]
 
 
+def test_a_list_without_reserved_tokens_gets_a_warning(tmp_path, capsys):
+    path = write(tmp_path / "vocab", ["the", "cat"], quote="")
+    assert [TokenTextEncoder(path).encode("cat the") for _ in range(2)] == [[1, 0]] * 2
+    said = f"warning: {path}: ids 0 and 1, padding and end of sentence, are ['the', 'cat'] there\n"
+    assert capsys.readouterr().err == said
+    assert encoders.ClassLabelEncoder(class_labels_fname=path).encode("cat") == [1]
+
+
 def test_unknown_tokens_need_a_replacement():
     for message, *arguments in (
         ("Token 'dog' is not in the vocabulary of 3 tokens", None, ["cat"]),
@@ -215,16 +223,21 @@ def test_caches_a_bounded_number_of_tokens_the_frequent_ones(encoder, monkeypatc
     [
         ([], "vocab is empty"),
         (["", ""], "vocab is empty"),
-        (["a", "<EOS>"], r"vocab, line 1: got 'a' where a vocabulary has <pad>"),
         (["<pad>"], r"vocab, line 2: got '' where a vocabulary has <EOS>"),
+        # Of tokens, these are T2T's ids.
+        (["a", "<EOS>"], r"vocab, line 1: got 'a' where a vocabulary has <pad>"),
         (["<pad>", "<EOS>", "a", "b", "a"], r"vocab, line 5: 'a' is already on line 3"),
     ],
 )
 def test_refuses_what_is_no_vocabulary(tmp_path, subtokens, message):
     path = write(tmp_path / "vocab", subtokens, quote="")
-    for encoder in (SubwordTextEncoder, TokenTextEncoder):
+    with pytest.raises(UserError, match=message):
+        SubwordTextEncoder(path)
+    if "a" in subtokens:
+        assert TokenTextEncoder(path).encode("a") == {2: [0], 5: [4]}[len(subtokens)]
+    else:
         with pytest.raises(UserError, match=message):
-            encoder(path)
+            TokenTextEncoder(path)
 
 
 @needs_t2t
@@ -309,6 +322,25 @@ def test_shortcuts_change_nothing(monkeypatch, max_subtoken_length, extra, few_k
         expected = min(tried, key=lambda subtokens: abs(len(subtokens) - target))
         encoder = build(lines, target, max_subtoken_length, reserved)
         assert list(encoder.all_subtoken_strings) == expected
+
+
+def test_building_from_counts_between_other_limits(tmp_path, capsys):
+    """Each word is a subtoken, as it occurs twice or more."""
+    counts = {"low": 3, "lower": 2}
+    encoder = SubwordTextEncoder.build_to_target_size(40, counts, 2, 2.0)
+    assert encoder.all_subtoken_strings[2:4] == ("low_", "lower_")
+    encoder.store_to_file(tmp_path / "vocab", add_single_quotes=False)
+    assert (tmp_path / "vocab").read_text().splitlines()[0] == "<pad>_"
+    assert SubwordTextEncoder(tmp_path / "vocab").encode("lower") == [3]
+    encoder.dump()
+    assert capsys.readouterr().out.startswith("0 : '<pad>_', 1 : '<EOS>_', 2 : 'low_', ")
+    standard = SubwordTextEncoder.build_to_target_size(40, counts, 1, 1000)
+    lines = ["low"] * 3 + ["lower"] * 2
+    assert standard.all_subtoken_strings == build(lines, 40).all_subtoken_strings
+    for wrong in ({"num_iterations": 1}, {"max_val": 0}, {"token_counts": {}}):
+        given = {"token_counts": counts, "min_val": 1, "max_val": 9, **wrong}
+        with pytest.raises(UserError, match="num_iterations=4, and a min_val up to max_val"):
+            SubwordTextEncoder.build_to_target_size(9, **given)
 
 
 def test_an_extra_reserved_token_has_one_id(tmp_path):

@@ -14,6 +14,7 @@ import pickle
 import random
 import shutil
 import threading
+import traceback
 from collections import Counter, deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ProcessPoolExecutor
@@ -311,10 +312,28 @@ class Generation:
         # Held-out data stays whole, so that its scores can be compared.
         rules = self.problem.cleaning if self.split == DatasetSplit.TRAIN else None
         cleaner = Cleaner(rules or CleaningRules())
-        samples = iter(samples)
+        samples = self._read(samples)
         while block := list(itertools.islice(samples, PIECE_EXAMPLES)):
             yield from cleaner.keep(block) if rules else block
         self._counts.dropped = self.problem.dropped + cleaner.dropped
+
+    def _read(self, samples: Iterable[Sample]) -> Iterator[Sample]:
+        """Yields samples; an `OSError` while they are made is not one of writing shards, but the maker's."""
+        try:
+            yield from samples
+        except OSError as error:
+            raise registry.error_of_user_code(error) or self._error_of_samples(error) from error
+
+    def _error_of_samples(self, error: OSError) -> UserError:
+        """Names the innermost place in the code of others, such as a script or a notebook."""
+        package = os.path.dirname(os.path.dirname(os.path.abspath(__file__))) + os.sep
+        frames = traceback.extract_tb(error.__traceback__)
+        places = [f"{f.filename}:{f.lineno}" for f in frames if not f.filename.startswith(package)]
+        where = f" at {places[-1]}" if places else ""
+        return UserError(
+            f"making the {self.split} samples of {self.problem.name} failed{where}: "
+            f"{type(error).__name__}: {error}"
+        )
 
     def _write_shards(self) -> None:
         """Makes the shards that are not finished, counts and index; then removes the pieces."""

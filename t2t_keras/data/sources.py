@@ -61,7 +61,7 @@ class LocalSource(NamedTuple):
 
     kind: str  # "text", "sgm", "tsv" or "tmx"
     tmp_dir: Path
-    names: tuple[str, ...]  # two for "text" and "sgm", one for "tmx"; for "tsv" a pattern
+    names: tuple[str, ...]  # "text": two, or a single one; "sgm": two; "tmx": one; "tsv": a pattern
     columns: tuple[int, int] = (0, 1)  # for "tsv": the columns of inputs and targets
     url: str | tuple[str, ...] = ""
 
@@ -96,12 +96,13 @@ class LocalSource(NamedTuple):
         return readers[self.kind](*self.paths)
 
 
-def local_sources(tmp_dir: PathLike, sources: Sequence) -> list[LocalSource]:
+def local_sources(tmp_dir: PathLike, sources: Sequence, single: bool = False) -> list[LocalSource]:
     """Returns all sources after fetching and unpacking absent files, each archive at most once.
 
-    A source that is malformed, or whose files cannot be fetched, is a `UserError`.
+    With `single`, a source may also be `[url, [text file]]`. A source that is malformed, or whose files
+    cannot be fetched, is a `UserError`.
     """
-    parsed = [_parse(Path(tmp_dir), source) for source in sources]
+    parsed = [_parse(Path(tmp_dir), source, single) for source in sources]
     for url in dict.fromkeys(source.url for source in parsed):
         _obtain(Path(tmp_dir), url, [source for source in parsed if source.url == url])
     return parsed
@@ -132,11 +133,38 @@ def read_sources(tmp_dir: PathLike, sources: Sequence, dropped: Counter[str]) ->
             dropped["empty"] += 1
 
 
+def compile_data(
+    tmp_dir: PathLike,
+    datasets: Sequence,
+    filename: str,
+    datatypes_to_clean: Sequence[str] | None = None,
+) -> str:
+    """Writes the pairs of sources to FILENAME.lang1 and .lang2 in `tmp_dir` unless both exist (T2T's name).
+
+    Returns the path without ending. `datatypes_to_clean` is not supported, a `UserError`.
+    """
+    if datatypes_to_clean:
+        raise UserError(f"T2T's cleaning of {datatypes_to_clean} is not supported: leave it out.")
+    prefix = os.path.join(tmp_dir, filename)
+    paths = [Path(f"{prefix}.lang1"), Path(f"{prefix}.lang2")]
+    if not all(path.exists() for path in paths):
+        with contextlib.ExitStack() as stack:
+            stack.enter_context(writing(prefix))
+            parts = [stack.enter_context(atomic_write(path)) for path in paths]
+            files = [stack.enter_context(part.open("w", encoding="utf-8")) for part in parts]
+            for pair in read_sources(tmp_dir, datasets, Counter()):
+                for text, file in zip(pair, files, strict=True):
+                    file.write(f"{text}\n")
+    return prefix
+
+
 # Finding files
 
 
-def _parse(tmp_dir: Path, source: Sequence) -> LocalSource:
+def _parse(tmp_dir: Path, source: Sequence, single: bool) -> LocalSource:
     match source:
+        case [url, [str() as name]] if single:
+            return LocalSource("text", tmp_dir, (name,), url=url)
         case [url, ["tsv", int() as first, int() as second, str() as pattern]]:
             return LocalSource("tsv", tmp_dir, (pattern,), (first, second), url)
         case [url, ["tmx", str() as name]]:
@@ -449,6 +477,13 @@ def unpack(archive: Path, directory: Path, is_wanted: Callable[[str], bool]) -> 
                 path.parent.mkdir(parents=True, exist_ok=True)
                 with _new_file(parts.enter_context(atomic_write(path))) as file:
                     file.writelines(content)
+
+
+def gunzip_file(gz_path: PathLike, new_path: PathLike) -> None:
+    """Decompresses a `.gz` file unless the new file exists (T2T's name)."""
+    if not os.path.exists(new_path):
+        with writing(new_path), atomic_write(new_path) as part, part.open("wb") as file:
+            file.writelines(_content(Path(gz_path), partial(gzip.open, gz_path)))
 
 
 def _members(archive: Path) -> Iterator[tuple[str, Iterator[bytes]]]:

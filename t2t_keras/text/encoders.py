@@ -5,7 +5,7 @@ from __future__ import annotations
 import abc
 import functools
 import os
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Container, Iterable, Mapping, Sequence
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
@@ -23,6 +23,14 @@ _LONGEST_CACHED = 64  # characters
 _START = 3  # characters
 
 
+def strip_ids(ids: Iterable[int], ids_to_strip: Container[int] = range(2)) -> list[int]:
+    """Returns the ids without those at their end that are to be stripped (T2T's name)."""
+    ids = list(ids)
+    while ids and ids[-1] in ids_to_strip:
+        ids.pop()
+    return ids
+
+
 class TensorEncoder(abc.ABC):
     """Base class of text encoders, which work on strings and, with the same results, on tensors.
 
@@ -33,6 +41,7 @@ class TensorEncoder(abc.ABC):
     samples = False
     """True if `sample_tensor` draws one of several ways to split a text."""
 
+    num_reserved_ids: int = len(RESERVED_TOKENS)
     _entries: Sequence[Any]  # the vocabulary, in the order of the ids
 
     @property
@@ -47,6 +56,10 @@ class TensorEncoder(abc.ABC):
     @abc.abstractmethod
     def decode(self, ids: Iterable[int]) -> str:
         """Returns the text of `ids`."""
+
+    def decode_list(self, ids: Iterable[int]) -> list:
+        """Returns the text of each id (T2T's name)."""
+        return [self.decode([i]) for i in ids]
 
     @abc.abstractmethod
     def _make_graph(self, modules: ModuleType) -> Any:
@@ -125,13 +138,13 @@ class ByteTextEncoder(TensorEncoder):
         """Returns one id per byte."""
         return [byte + len(RESERVED_TOKENS) for byte in text.encode("utf-8")]
 
-    def decode(self, ids: Iterable[int]) -> str:
+    def decode(self, ids: Iterable[int], strip_extraneous: bool = False) -> str:
         """Returns the text; ids 0 and 1 become `<pad>` and `<EOS>`, invalid UTF-8 U+FFFD.
 
         Raises:
             UserError: an id is not in 0 to 257.
         """
-        ids = list(ids)
+        ids = strip_ids(ids) if strip_extraneous else list(ids)
         for i in ids:
             if not 0 <= i < len(_BYTES):
                 raise UserError(f"Byte id {i} is out of range; 0 to {len(_BYTES) - 1} are allowed.")
@@ -149,12 +162,14 @@ class TokenTextEncoder(TensorEncoder):
         vocab_filename: str | os.PathLike[str] | None = None,
         vocab_list: Sequence[str] | None = None,
         replace_oov: str | None = None,
+        num_reserved_ids: int = len(RESERVED_TOKENS),
     ):
         """Takes the tokens from a file, one per line, or a list, to which it adds `<pad>`, `<EOS>`.
 
-        `replace_oov` is the token that stands for unknown ones. A file that is not a vocabulary, or
-        a vocabulary without that token, is a UserError.
+        `replace_oov` is the token that stands for unknown ones. A token that is listed twice has the last
+        of its ids. A file that is not a vocabulary, or a vocabulary without that token, is a UserError.
         """
+        self.num_reserved_ids = num_reserved_ids
         if vocab_filename is not None:
             self._entries = lines.read_vocabulary(vocab_filename, of_subwords=False)
         elif vocab_list is not None:
@@ -183,9 +198,10 @@ class TokenTextEncoder(TensorEncoder):
             ids.append(token_id)
         return ids
 
-    def decode(self, ids: Iterable[int]) -> str:
+    def decode(self, ids: Iterable[int], strip_extraneous: bool = False) -> str:
         """Returns the tokens, joined by single spaces; an unknown id 7 becomes `ID_7`."""
         known = range(self.vocab_size)
+        ids = strip_ids(ids, range(self.num_reserved_ids)) if strip_extraneous else ids
         return " ".join(self._entries[i] if i in known else f"ID_{i}" for i in ids)
 
     def store_to_file(self, filename: str | os.PathLike[str]) -> None:
@@ -247,6 +263,35 @@ class SubwordTextEncoder(TensorEncoder):
         encoder._set_subtokens(subtokens)
         return encoder
 
+    @classmethod
+    def build_to_target_size(
+        cls,
+        target_size: int,
+        token_counts: Mapping[str, int],
+        min_val: float,
+        max_val: float,
+        max_subtoken_length: int | None = None,
+        reserved_tokens: Sequence[str] | None = None,
+        num_iterations: int = 4,
+    ) -> SubwordTextEncoder:
+        """Builds a vocabulary of counted tokens: at least `min_val` to `max_val` of a subtoken (T2T's name)."""
+        if not token_counts or num_iterations != 4 or min_val > max_val:
+            raise UserError("give token_counts, num_iterations=4, and a min_val up to max_val.")
+        reserved = reserved_tokens or RESERVED_TOKENS
+        corpus = subword_builder._Corpus(token_counts, reserved, max_subtoken_length)
+        found: dict[int, dict[str, int]] = {}  # by the distance from the size
+        low, high = int(min_val), int(max_val)
+        while True:  # as in `subword_builder`, between other limits
+            counts = corpus.subtoken_counts(count := (low + high) // 2)
+            excess = len(reserved) + len(counts) - target_size
+            found.setdefault(abs(excess), counts)
+            if abs(excess) * 100 < target_size or low >= high or count < 2:
+                break
+            low, high = (count + 1, high) if excess > 0 else (low, count - 1)
+        encoder, best = cls.__new__(cls), found[min(found)]
+        encoder._set_subtokens(corpus.reserved + sorted(best, key=lambda s: (best[s], s))[::-1])
+        return encoder
+
     def _set_subtokens(self, subtokens: list[str]) -> None:
         self._entries = subtokens
         self._ids = {subtoken: i for i, subtoken in enumerate(subtokens) if subtoken}
@@ -276,16 +321,29 @@ class SubwordTextEncoder(TensorEncoder):
             ids += known(token) or self._encode_uncached(token)
         return ids
 
-    def decode(self, ids: Iterable[int]) -> str:
+    def encode_without_tokenizing(self, token_text: str) -> list[int]:
+        """Returns the subtoken ids of a text that is one token (T2T's name)."""
+        return [*self._encode_uncached(token_text)]
+
+    def decode(self, ids: Iterable[int], strip_extraneous: bool = False) -> str:
         """Returns the text of subtoken ids; ids out of range are ignored."""
         entries, size = self._entries, len(self._entries)
+        ids = strip_ids(ids) if strip_extraneous else ids
         spelled = "".join(entries[i] for i in ids if 0 <= i < size)
         tokens = (unescape(token) for token in spelled.split("_"))
         return tokenizer.decode([token for token in tokens if token])
 
-    def store_to_file(self, filename: str | os.PathLike[str]) -> None:
-        """Writes the vocabulary as T2T does, one subtoken per line in single quotes."""
-        lines.write_lines(filename, [f"'{subtoken}'" for subtoken in self._entries])
+    def decode_list(self, ids: Iterable[int]) -> list[str]:  # of subtokens
+        return [*map(self.subtoken, ids)]
+
+    def dump(self) -> None:
+        """Prints the vocabulary as T2T does."""
+        print(", ".join(f"{i} : '{subtoken}'" for i, subtoken in enumerate(self._entries)))
+
+    def store_to_file(self, filename: str | os.PathLike[str], add_single_quotes=True) -> None:
+        """Writes the vocabulary as T2T does, one subtoken per line, with or without single quotes."""
+        quote = "'" * add_single_quotes
+        lines.write_lines(filename, [f"{quote}{subtoken}{quote}" for subtoken in self._entries])
 
     def __getstate__(self) -> dict[str, Any]:
         return {"subtokens": self._entries}
@@ -330,8 +388,12 @@ class SubwordTextEncoder(TensorEncoder):
 class ClassLabelEncoder:
     """Class names as numbers, in the given order (T2T: `ClassLabelEncoder`)."""
 
-    def __init__(self, class_labels: Sequence[str]):
-        self.class_labels = list(class_labels)
+    num_reserved_ids = 0
+
+    def __init__(self, class_labels: Iterable[str] | None = None, class_labels_fname: str = ""):
+        """Takes the names from a list, or from a file with one per line."""
+        stored = lines.iterate_lines(class_labels_fname) if class_labels_fname else ()
+        self.class_labels = [*(class_labels or map(str.strip, stored))]
         if len(set(self.class_labels)) < max(2, len(self.class_labels)):
             raise UserError(f"classes need two or more different names, got {self.class_labels}.")
 
@@ -349,9 +411,13 @@ class ClassLabelEncoder:
             )
         return [labels.index(text)]
 
-    def decode(self, ids: Iterable[int]) -> str:
+    def decode(self, ids: Iterable[int], strip_extraneous: bool = False) -> str:
         """Returns the names of classes, joined by single spaces."""
-        return " ".join(self.class_labels[i] for i in ids)
+        return " ".join(self.decode_list(ids))
+
+    def decode_list(self, ids: Iterable[int]) -> list[str]:
+        """Returns the name of each class."""
+        return [self.class_labels[i] for i in ids]
 
 
 _TABLES = {"inputs": "source_vocab_size", "targets": "target_vocab_size"}

@@ -8,14 +8,15 @@ import io
 import os
 import zlib
 from collections.abc import Iterator, Sequence
-from functools import partial
+from functools import cache, partial
 from typing import BinaryIO
 
 from t2t_keras import files
-from t2t_keras.errors import UserError
+from t2t_keras.errors import UserError, warn
 from t2t_keras.ids import RESERVED_TOKENS
 
 LINE_BYTES = 2**26  # the maximal length of a line in a text file
+warn_once = cache(warn)  # of a file that is read several times
 
 
 def read_lines(path: str | os.PathLike[str]) -> list[str]:
@@ -116,10 +117,10 @@ def without_end(line: bytes) -> bytes:
 def read_vocabulary(path: str | os.PathLike[str], of_subwords: bool) -> list[str]:
     """Reads a vocabulary of subwords, without the quotes around them, or of whole tokens.
 
-    A blank entry takes up its id and is never used, as in T2T.
+    A blank entry takes up its id and is never used, as in T2T. Other first tokens get a warning.
 
     Raises:
-        UserError: the file cannot be read, an entry is duplicated, or the first are not `<pad>`, `<EOS>`.
+        UserError: the file cannot be read, or subwords have a duplicate or do not begin with `<pad>`, `<EOS>`.
     """
     entries = [line.rstrip() if of_subwords else line.strip() for line in iterate_lines(path)]
     if of_subwords:
@@ -129,13 +130,16 @@ def read_vocabulary(path: str | os.PathLike[str], of_subwords: bool) -> list[str
         raise UserError(f"{name} is empty: a vocabulary has one entry per line.")
     for i, reserved in enumerate(RESERVED_TOKENS):
         got = entries[i] if i < len(entries) else ""
+        if got and got != reserved and not of_subwords:
+            warn_once(f"{name}: ids 0 and 1, padding and end of sentence, are {entries[:2]} there")
+            return entries
         if got != reserved and not (of_subwords and got == f"{reserved}_"):
             raise UserError(
                 f"{name}, line {i + 1}: got {got!r} where a vocabulary has {reserved}; "
                 f"the first two lines must be {' and '.join(RESERVED_TOKENS)}."
             )
     first_lines: dict[str, int] = {}
-    for number, entry in enumerate(entries, start=1):
+    for number, entry in enumerate(entries if of_subwords else (), start=1):
         if entry and first_lines.setdefault(entry, number) != number:
             raise UserError(
                 f"{name}, line {number}: {entry!r} is already on line {first_lines[entry]}; "

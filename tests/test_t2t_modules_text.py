@@ -1,0 +1,146 @@
+"""T2T's text_encoder, generator_utils, text_problems and translate, beside results by hand."""
+
+import gzip
+import importlib
+
+import pytest
+from corpus_files import stored_examples, write_archive, write_lines
+
+from t2t_keras import t2t_modules
+from t2t_keras.data.problem import SPLITS
+from t2t_keras.errors import UserError
+from t2t_keras.text import ByteTextEncoder, ClassLabelEncoder, SubwordTextEncoder, TokenTextEncoder
+
+t2t_modules.install("no directory of users")
+NAMES = ("generator_utils", "problem", "text_encoder", "text_problems", "translate")
+generator_utils, problem, text_encoder, text_problems, translate = (
+    importlib.import_module(f"tensor2tensor.data_generators.{name}") for name in NAMES
+)
+SUBWORDS = SubwordTextEncoder.build_to_target_size(30, {"low_": 3, "lower": 2}, 2, 2.0)
+WORDS = TokenTextEncoder(vocab_list=["a", "b", "a"])
+
+
+@pytest.mark.parametrize(
+    ("call", "result"),
+    [
+        (lambda: text_encoder.strip_ids([1, 5, 0, 1, 0], [0, 1]), [1, 5]),
+        (lambda: [WORDS.decode([2, 1, 0], strip_extraneous=True), WORDS.encode("a")], ["a", [4]]),
+        (lambda: WORDS.decode_list([3, 9]), ["b", "ID_9"]),
+        (lambda: ByteTextEncoder().decode([67, 1, 0], strip_extraneous=True), "A"),
+        (lambda: ByteTextEncoder().decode_list([67, 1]), ["A", "<EOS>"]),
+        (lambda: SUBWORDS.decode(SUBWORDS.encode("low") + [1, 0], strip_extraneous=True), "low"),
+        (lambda: "".join(SUBWORDS.decode_list(SUBWORDS.encode("lower"))), "lower_"),
+        (lambda: SUBWORDS.decode(SUBWORDS.encode_without_tokenizing("low, low")), "low, low"),
+        (lambda: ClassLabelEncoder(["x", "y"]).decode([1], strip_extraneous=True), "y"),
+        (lambda: (WORDS.num_reserved_ids, ClassLabelEncoder("xy").num_reserved_ids), (2, 0)),
+        (lambda: text_encoder.TextEncoder().encode("3 4"), [5, 6]),
+        (lambda: text_encoder.TextEncoder(1).decode([4, 0, 0], strip_extraneous=True), "3"),
+        (lambda: text_encoder.TextEncoder().decode([1, 4]), "<EOS> 2"),
+        (lambda: text_encoder.RESERVED_TOKENS + [text_encoder.EOS], ["<pad>", "<EOS>", "<EOS>"]),
+        (lambda: (text_encoder.PAD_ID, text_encoder.NUM_RESERVED_TOKENS), (0, 2)),
+        (lambda: text_encoder.native_to_unicode(b"a\xffb"), "ab"),
+        (lambda: [text_encoder.to_unicode(each) for each in ("é", "é".encode())], ["é", "é"]),
+        (lambda: [text_encoder.is_unicode(each) for each in ("a", b"a")], [True, False]),
+        (lambda: text_problems.metrics.Metrics.ROUGE_L_F, "rouge_L_fscore"),
+        (lambda: text_problems.metrics.Metrics.SET_RECALL, "set_recall"),
+        (lambda: text_problems.modalities.ModalityType.REAL_L2_LOSS, "real_l2"),
+        (lambda: (problem.DatasetSplit.EVAL, problem.SpaceID.DE_TOK), ("dev", 8)),
+    ],
+)
+def test_calls(call, result):
+    assert call() == result
+
+
+def test_shards_are_dealt_shuffled_and_kept(tmp_path, capsys):
+    g, examples = generator_utils, [{"inputs": [n, n + 1], "targets": [n * n]} for n in range(7)]
+    made = (g.train_data_filenames, g.dev_data_filenames, g.test_data_filenames)
+    names = [f"p-{split}-00000-of-00001" for split in SPLITS]
+    assert [name("p", "d", 1) for name in made] == [[f"d/{name}"] for name in names]
+    paths = g.train_data_filenames("p-unshuffled", tmp_path, 2)
+    cases = [None, *examples, {"inputs": [9]}]
+    g.generate_files(cases, paths, max_cases=7, cycle_every_n=2)
+    dealt = [[*stored_examples(path)] for path in paths]
+    assert dealt == [[examples[n] for n in shard] for shard in ((0, 1, 4, 5), (2, 3, 6))]
+    g.shuffle_dataset(paths[:1], extra_fn=lambda records: sorted(records)[:1])
+    g.shuffle_dataset(paths)
+    final = [path.replace("-unshuffled", "") for path in paths]
+    kept = [[*stored_examples(path)] for path in final]
+    assert kept[0] == [examples[0]] and sorted(map(str, kept[1])) == sorted(map(str, dealt[1]))
+    assert g.outputs_exist(paths) == final[0] and len([*tmp_path.iterdir()]) == 2
+    g.generate_dataset_and_shuffle(cases, paths[1:], examples, [f"{tmp_path}/p-unshuffled-dev"])
+    assert "is there, so that no examples are made" in capsys.readouterr().err
+    assert len(g.read_records(f"{tmp_path}/p-dev")) == 7
+
+
+def test_examples_of_all_kinds():
+    made = generator_utils.to_example({"i": [1, 2], "f": [0.5], "s": ["é"], "b": (b"\0",)})
+    feature = made.features.feature
+    assert list(feature["i"].int64_list.value) == [1, 2]
+    assert list(feature["f"].float_list.value) == [0.5]
+    assert [feature[name].bytes_list.value[0] for name in "sb"] == ["é".encode(), b"\0"]
+    for wrong in ([], [None]):
+        with pytest.raises(UserError, match=r"'x' of an example is .*: give integers"):
+            generator_utils.to_example({"x": wrong})
+
+
+def test_files_are_copied_decompressed_and_sampled(tmp_path):
+    """Of 450 bytes a budget of 50 takes every fifth line, 7 characters each, until it is used up."""
+    g, lines = generator_utils, "".join(f"line {n:02d} \n" for n in range(50))
+    url = str(write_archive(tmp_path / "a b.tgz", {"x/train.zh": lines.encode()}))
+    sources, directory = [[url, ["x/train.zh"]]], f"{tmp_path}/tmp"
+    chosen = [f"line {n:02d}" for n in range(4, 40, 5)]
+    assert [*g.generate_lines_for_vocab(directory, sources, 50)] == chosen
+    assert g.maybe_download(directory, "a b.tgz", "http://no.where") == f"{directory}/a b.tgz"
+    (tmp_path / "c.gz").write_bytes(gzip.compress(b"one\r\ntwo"))
+    g.gunzip_file(f"{tmp_path}/c.gz", f"{tmp_path}/c")
+    assert (tmp_path / "c").read_bytes() == b"one\r\ntwo"
+    first = g.get_or_generate_vocab(tmp_path, directory, "vocab", 40, sources, 50)
+    again = g.get_or_generate_vocab(tmp_path, directory, "vocab", 90, sources)  # is read
+    assert first.all_subtoken_strings == again.all_subtoken_strings
+    reserved = ["<pad>", "<EOS>", "<x>"]
+    built = g.get_or_generate_vocab_inner(None, None, 20, ["ab ab"], reserved_tokens=reserved)
+    assert built.subtoken(2) == "<x>_"
+
+
+def test_samples_from_files(tmp_path, capsys):
+    t = text_problems
+    files = {"a": ["one ", "two"], "b": ["1", "2", "3"], "ab.tsv": ["x\ty\tz", "q"]}
+    a, b, tabs = (str(write_lines(tmp_path / name, lines)) for name, lines in files.items())
+    both = [{"inputs": "one", "targets": "1"}, {"inputs": "two", "targets": "2"}]
+    assert [*t.text2text_txt_iterator(target_txt_path=b, source_txt_path=a)] == both
+    assert capsys.readouterr().err == f"warning: {a} ends first of {(a, b)}: the rest is left out\n"
+    assert [*t.text2text_txt_sharded_iterator(f"{a}*", b)][:2] == both
+    assert [*t.text2text_txt_iterator_with_index(a, b)] == [{**both[n], "idx": [n]} for n in (0, 1)]
+    assert next(t.text2text_distill_iterator(a, b, b)) == {**both[0], "dist_targets": "1"}
+    assert [*t.text2self_txt_iterator(txt_path=a)] == [{"targets": "one"}, {"targets": "two"}]
+    assert [*t.text2text_txt_tab_iterator(tabs)] == [{"inputs": "x", "targets": "y\tz"}]
+    assert [each["label"] for each in t.text2class_txt_iterator(a, b)] == [1, 2]
+    assert [each["label"] for each in t.text2class_txt_iterator(b, a, ["two", "one"])] == [1, 0]
+    made = translate.character_generator(b, b, ByteTextEncoder(), eos=1)
+    assert next(made) == {"inputs": [51, 1], "targets": [51, 1]}
+    digits = TokenTextEncoder(vocab_list="123")
+    made = translate.bi_vocabs_token_generator(b, b, ByteTextEncoder(), digits)
+    assert next(made) == {"inputs": [51], "targets": [2]}
+    samples = [{"inputs": "b", "targets": "a", "n": 7}]
+    encoded = t.text2text_generate_encoded(samples, WORDS, inputs_prefix="a ")
+    assert [*encoded] == [{"inputs": [4, 3, 1], "targets": [4, 1], "n": 7}]
+    prefix = translate.compile_data(tmp_path, [["", ("a", "a")]], "out")
+    assert [open(f"{prefix}.lang{n}").read() for n in (1, 2)] == ["one\ntwo\n"] * 2
+    with pytest.raises(UserError, match="is not supported: leave it out"):
+        translate.compile_data(tmp_path, [], "out", ["txt"])
+
+
+def test_a_context_is_stored(tmp_path):
+    class Answers(text_problems.QuestionAndContext2TextProblem):
+        is_generate_per_split, approx_vocab_size = True, 50
+        dataset_splits = [{"split": "train", "shards": 1}]
+
+        def generate_samples(self, data_dir, tmp_dir, split):
+            yield {"inputs": "a", "context": "b", "targets": "c"}
+
+    Answers().generate_data(tmp_path, tmp_path)
+    vocab = Answers().get_or_create_vocab(tmp_path, None)
+    stored = {"inputs": "a", "context": "b", "targets": "c"}.items()
+    stored = {field: [*vocab.encode(text), 1] for field, text in stored}
+    assert [*stored_examples(tmp_path / "answers-train-00000-of-00001")] == [stored]
+    assert vocab.decode([2]) == "<EOQ>"
