@@ -84,10 +84,16 @@ def test_wheel_declares_a_script_for_every_command(wheel_and_sdist):
     wheel, _ = wheel_and_sdist
     (path,) = (name for name in names_in(wheel) if name.endswith("/entry_points.txt"))
     text = zipfile.ZipFile(wheel).read(path).decode()
-    scripts = dict(re.findall(r"^(t2t-keras-\w+) = ([\w.:]+)$", text, re.MULTILINE))
+    scripts = dict(re.findall(r"^([\w-]+) = ([\w.:]+)$", text, re.MULTILINE))
+    theirs = {name: scripts.pop(name) for name in [*scripts] if not name.startswith("t2t-keras-")}
     none = {"__init__", "app", "options"}
     commands = {path.stem for path in (ROOT / "t2t_keras/cli").glob("*.py")} - none
     assert scripts == {f"t2t-keras-{name}": f"t2t_keras.cli.{name}:run" for name in commands}
+    names = ["avg-all", "bleu", "datagen", "decoder", "exporter", "query-server", "trainer"]
+    place = "t2t_keras.t2t_modules.commands:t2t_"
+    assert theirs == {
+        f"t2t-{name}": place + name.replace("-", "_") for name in [*names, "translate-all"]
+    }
 
 
 def test_wheel_of_the_sdist_is_the_same(wheel_and_sdist, tmp_path):

@@ -13,6 +13,7 @@ import tempfile
 from pathlib import Path
 
 from t2t_keras import registry
+from t2t_keras.t2t_modules import commands
 
 ROOT = Path(__file__).parents[1]
 PROBLEM = "text2text_tmpdir"
@@ -162,6 +163,8 @@ def _become(argv, directory, environment, standard, eagerly):
     sys.argv = argv
     if argv[:2] == ["python", "-c"]:
         return exec(argv[2], {"__name__": "__main__"})
+    if not argv[0].startswith("t2t-keras-"):
+        return getattr(commands, argv[0].replace("-", "_"))()
     runpy.run_module(f"t2t_keras.cli.{argv[0].removeprefix('t2t-keras-')}", run_name="__main__")
 
 

@@ -19,6 +19,8 @@ from t2t_keras.settings import INT32
 _BROKEN_PIPE = 141  # the shell's exit code for SIGPIPE
 _SHOWN = 100  # characters of a wrong value in a message
 _HELP = {"--help", "-help", "-h", "-?", "--helpshort"}
+# Flags of T2T that ask for something else than what a command does.
+_OTHER_WORK = re.compile("--(cloud_mlengine=|export_as_tfhub|only_list|schedule=(?!.*train|local))")
 
 Main = Callable[..., None]
 
@@ -40,10 +42,17 @@ def command(
         main: called with the arguments that are not flags; its module's docstring begins the help.
         required: names of the flags to list first in the help.
         most_arguments: how many arguments that are not flags are accepted.
+
+    If `lenient`, `run` does as T2T's commands: it warns of flags without effect or unknown, returns, and takes
+    what `tf.app.run` has left over, if that has parsed the flags.
     """
 
-    def run(argv: Sequence[str] | None = None) -> None:
-        define_flags()
+    def run(argv: Sequence[str] | None = None, lenient: bool = False) -> None:
+        if lenient:
+            define_for_scripts(define_flags, running=True)
+            argv = [sys.argv[0], *(argv or [])[1:]] if flags.FLAGS.is_parsed() else sys.argv
+        else:
+            define_flags()
         for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
             if getattr(sys, name) is None:
                 setattr(sys, name, open(os.devnull, mode, errors="replace"))
@@ -51,16 +60,44 @@ def command(
         words = list(sys.argv if argv is None else argv)
         program = os.path.basename(words[0])
         try:
-            _run(main, program, words, required, most_arguments)
+            _run(main, words, required, most_arguments, lenient)
             sys.stdout.flush()
         except BrokenPipeError:
             _flush_or_discard()
             sys.exit(_BROKEN_PIPE)
         except OSError as error:
             _fail(program, f"standard output cannot be written: {error.strerror}.")
-        sys.exit(0)
+        if not lenient:
+            sys.exit(0)
 
     return run
+
+
+def define_for_scripts(define_flags: Callable[[], None], running: bool = False) -> None:
+    """Defines a command's flags and T2T's, with the values that a script has given flags of these names."""
+    if flags.FLAGS.is_parsed() and not running:
+        return
+    flags.FLAGS.set_gnu_getopt()
+    others = {flags.FLAGS[name] for name in flags.FLAGS}
+    flags.FLAGS.remove_flag_values(list(flags.FLAGS))
+    define_flags()
+    _define_flags_of_t2t()
+    if "problem" in flags.FLAGS:
+        flags.DEFINE_alias("problems", "problem", module_name="tensor2tensor")
+    for name in flags.FLAGS:
+        flags.FLAGS[name].allow_override = True  # a script may define a flag of its own
+    for flag in others:
+        if flag.name not in flags.FLAGS:
+            flags.FLAGS[flag.name] = flag
+            continue
+        new, value = flags.FLAGS[flag.name], flag.value
+        if not flag.allow_override:
+            new.value = value
+        elif not flag.using_default_value and value is not None:
+            if isinstance(value, list) and not isinstance(new, flags.MultiFlag):
+                value = ",".join(value)
+            new.parse(str(value) if type(value) in (int, float) else value)
+            new.using_default_value = False
 
 
 def _flush_or_discard() -> None:
@@ -71,7 +108,8 @@ def _flush_or_discard() -> None:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
-def _run(main: Main, program: str, argv: list[str], required: Sequence[str], most: int) -> None:
+def _run(main: Main, argv: list[str], required: Sequence[str], most: int, lenient: bool) -> None:
+    program = os.path.basename(argv[0])
     if argv[1:] == ["--version"]:  # alone: with a value it is a flag of t2t-keras-export
         print(f"{program} {__version__}")
         return
@@ -85,7 +123,7 @@ def _run(main: Main, program: str, argv: list[str], required: Sequence[str], mos
         return
     theirs = _define_flags_of_t2t()
     try:
-        rest = flags.FLAGS(argv)[1:]
+        rest = flags.FLAGS(argv, known_only=lenient)[1:]
     except flags.UnrecognizedFlagError as error:
         if error.flagname.startswith("hp_"):
             name = error.flagname.removeprefix("hp_")
@@ -97,15 +135,18 @@ def _run(main: Main, program: str, argv: list[str], required: Sequence[str], mos
     except SystemExit:
         return  # --helpfull or --helpxml has printed the help; absl would exit with 1
     try:
-        _check_values(program)
-        options.require_model()
-        _reject_unsupported_flags(theirs)
+        _check_values(program, lenient)
+        if not lenient or "hparams_set" in flags.FLAGS:
+            options.require_model()
+        _answer_flags_of_t2t(program, theirs, lenient)
+        if lenient:
+            _take_unknown(program, rest)
         if flags.FLAGS.registry_help or ("list" in flags.FLAGS and flags.FLAGS.list):
             print(options.registry_help())
             return
-        if len(rest) > most:
+        if len(rest) > most and not lenient:
             raise UserError(f"unexpected argument {rest[most]!r}: flags are written --name=value.")
-        main(*rest)
+        main(*rest[:most])
     except UserError as error:
         _fail(program, str(error))
     except KeyboardInterrupt:
@@ -122,10 +163,12 @@ def _run(main: Main, program: str, argv: list[str], required: Sequence[str], mos
         raise
 
 
-def _check_values(program: str) -> None:
+def _check_values(program: str, lenient: bool) -> None:
     """Rejects NaN, infinity and integers of more than 32 bits; warns of a flag that is given twice."""
     for name in flags.FLAGS:
         flag = flags.FLAGS[name]
+        if lenient and not flag.allow_override:
+            continue  # a script's own
         value, parser = flag.value, flag.parser
         if isinstance(value, float) and not math.isfinite(value):
             raise UserError(f"flag --{name}={value}: {value} is not {parser.syntactic_help}.")
@@ -160,19 +203,19 @@ def _help_on(flag: flags.Flag) -> str:
 
 def _define_flags_of_t2t() -> list[t2t_names.Absent]:
     """Defines, but not for --help, the T2T flags that a command lacks: its command lines then parse."""
-    theirs = [known for known in t2t_names.table("flag") if known.name not in flags.FLAGS]
-    for known in theirs:
-        define = flags.DEFINE_boolean if _is_switch(known) else flags.DEFINE_string
-        define(known.name, None, f"T2T's: {known.reason}.", module_name="tensor2tensor")
-    return theirs
+    known = t2t_names.table("flag")
+    for each in (each for each in known if each.name not in flags.FLAGS):
+        define = flags.DEFINE_boolean if _is_switch(each) else flags.DEFINE_string
+        define(each.name, None, f"T2T's: {each.reason}.", module_name="tensor2tensor")
+    return [each for each in known if flags.FLAGS[each.name].help.startswith("T2T's: ")]
 
 
 def _is_switch(flag: t2t_names.Absent) -> bool:
     return not {"true", "false"}.isdisjoint(flag.harmless)
 
 
-def _reject_unsupported_flags(theirs: list[t2t_names.Absent]) -> None:
-    """Rejects flags that only T2T has, unless their value is what a command does anyway."""
+def _answer_flags_of_t2t(program: str, theirs: list[t2t_names.Absent], lenient: bool) -> None:
+    """Rejects flags that only T2T has, or warns of them, unless their value is what is done anyway."""
     rejected = []
     for known in theirs:
         value = flags.FLAGS[known.name].value
@@ -182,12 +225,25 @@ def _reject_unsupported_flags(theirs: list[t2t_names.Absent]) -> None:
         harmless = known.is_harmless(written)
         if known.name == "worker_gpu":
             harmless = written == str(_devices_used())
-        if not harmless:
-            rejected.append(
-                f"--{known.name}={written} of tensor2tensor is not here: {known.reason}."
-            )
+        asked = f"--{known.name}={written}"
+        if lenient and not harmless and not _OTHER_WORK.match(asked):
+            print(f"{program}: no effect of {asked}: {known.reason}", file=sys.stderr)
+        elif not harmless:
+            rejected.append(f"{asked} of tensor2tensor is not here: {known.reason}.")
     if rejected:
         raise UserError(" ".join(rejected))
+
+
+def _take_unknown(program: str, rest: Sequence[str]) -> None:
+    """Applies T2T's --hp_NAME=VALUE; warns of other unknown flags and of arguments."""
+    words = iter(rest)
+    for word in words:
+        name, equals, value = word.lstrip("-").partition("=")
+        if name.startswith("hp_") and "hparams" in flags.FLAGS:
+            override = f"{name.removeprefix('hp_')}={value if equals else next(words, '')}"
+            flags.FLAGS["hparams"].value = ",".join(filter(None, [flags.FLAGS.hparams, override]))
+        else:
+            print(f"{program}: {word} is ignored", file=sys.stderr)
 
 
 def _devices_used() -> int:

@@ -58,20 +58,21 @@ def main() -> None:
     from t2t_keras.export import export_saved_model
     from t2t_keras.export.served import ALIGN, WITH_PHRASES, served_class
 
+    names = [*served_class(loaded.model).names, *([ALIGN] if FLAGS.align_heads else [])]
+    names += [WITH_PHRASES] if FLAGS.constraints else []
+    as_t2t = "problems" in FLAGS and "serialized_example" in names  # for T2T's clients
+    default = FLAGS.default_signature or ("serialized_example" if as_t2t else names[0])
     path = export_saved_model(
         loaded.model,
         loaded.encoders,
         directory,
         settings,
         version=FLAGS.version,
-        default_signature=FLAGS.default_signature,
+        default_signature=default,
         warm_up=FLAGS.warm_up,
         align_heads=FLAGS.align_heads,
         phrases=FLAGS.constraints,
     )
-    names = [*served_class(loaded.model).names, *([ALIGN] if FLAGS.align_heads else [])]
-    names += [WITH_PHRASES] if FLAGS.constraints else []
-    default = FLAGS.default_signature or names[0]
     listed = [f"{default} (serving_default)", *(name for name in names if name != default)]
     print(f"{path} has the {'signatures' if len(names) > 1 else 'signature'} {', '.join(listed)}")
 

@@ -115,7 +115,9 @@ class _T2T(MetaPathFinder, Loader):
         return _Module(spec.name)
 
     def exec_module(self, module: ModuleType) -> None:
-        pass
+        path = module.__name__.partition(".")[2]
+        if "t2t_modules.commands" in _CONTENTS.get(path, []):  # scripts assign T2T's flags
+            load("t2t_modules.commands").main.define_flags_of(path)
 
 
 _INSTALLED = (
