@@ -142,7 +142,7 @@ class TranslateFiles(translate.PairSourceProblem):
         self._splits = self._source.splits
         return self._source
 
-    def generate_data(self, data_dir: PathLike, tmp_dir: PathLike) -> None:
+    def generate_data(self, data_dir: PathLike, tmp_dir: PathLike, task_id: int = -1) -> None:
         """Writes vocabulary and shards; existing ones must come from the same source.
 
         Raises:

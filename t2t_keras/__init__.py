@@ -26,7 +26,7 @@ __all__ = [
     *("__version__", *_FROM),
     *("checkpoints", "data", "decoding", "errors", "export", "hparams", "inspection", "layers"),
     *("losses", "metrics", "optimizers", "parsing", "problems", "registry", "schedules"),
-    *("serving", "settings", "text", "training", "transformer"),
+    *("serving", "settings", "t2t_modules", "text", "training", "transformer"),
 ]
 
 

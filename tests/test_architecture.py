@@ -13,7 +13,7 @@ from t2t_keras.settings import SETTINGS
 ROOT = Path(__file__).parents[1]
 PACKAGE = ROOT / "t2t_keras"
 PAGES = [ROOT / "README.md", ROOT / "CHANGELOG.md", *sorted((ROOT / "docs").glob("*.md"))]
-NO_COMMANDS = {"__init__", "app", "options"}
+NO_COMMANDS = {"__init__", "app", "options", "t2t"}
 COMMANDS = sorted({path.stem for path in (PACKAGE / "cli").glob("*.py")} - NO_COMMANDS)
 ALONE = ("transformer", "network_settings", "losses", "optimizers", "schedules")
 KERAS_ALONE = [PACKAGE / f"{name}.py" for name in ALONE] + sorted((PACKAGE / "layers").glob("*.py"))

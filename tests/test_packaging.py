@@ -86,11 +86,11 @@ def test_wheel_declares_a_script_for_every_command(wheel_and_sdist):
     text = zipfile.ZipFile(wheel).read(path).decode()
     scripts = dict(re.findall(r"^([\w-]+) = ([\w.:]+)$", text, re.MULTILINE))
     theirs = {name: scripts.pop(name) for name in [*scripts] if not name.startswith("t2t-keras-")}
-    none = {"__init__", "app", "options"}
+    none = {"__init__", "app", "options", "t2t"}
     commands = {path.stem for path in (ROOT / "t2t_keras/cli").glob("*.py")} - none
     assert scripts == {f"t2t-keras-{name}": f"t2t_keras.cli.{name}:run" for name in commands}
     names = ["avg-all", "bleu", "datagen", "decoder", "exporter", "query-server", "trainer"]
-    place = "t2t_keras.t2t_modules.commands:t2t_"
+    place = "t2t_keras.cli.t2t:t2t_"
     assert theirs == {
         f"t2t-{name}": place + name.replace("-", "_") for name in [*names, "translate-all"]
     }

@@ -12,8 +12,7 @@ import pytest
 import toy
 from absl import flags
 
-from t2t_keras.cli import app
-from t2t_keras.t2t_modules import commands
+from t2t_keras.cli import app, t2t as commands
 
 SCRIPTS = Path(__file__).parent / "data" / "t2t_scripts"
 

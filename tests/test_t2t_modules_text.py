@@ -44,6 +44,8 @@ WORDS = TokenTextEncoder(vocab_list=["a", "b", "a"])
         (lambda: text_problems.metrics.Metrics.ROUGE_L_F, "rouge_L_fscore"),
         (lambda: text_problems.metrics.Metrics.SET_RECALL, "set_recall"),
         (lambda: text_problems.modalities.ModalityType.REAL_L2_LOSS, "real_l2"),
+        (lambda: text_encoder.OneHotClassLabelEncoder(["x", "y"]).encode("y"), [0, 1]),
+        (lambda: problem.TaskID.COLA, 6),
         (lambda: (problem.DatasetSplit.EVAL, problem.SpaceID.DE_TOK), ("dev", 8)),
     ],
 )
@@ -68,7 +70,7 @@ def test_shards_are_dealt_shuffled_and_kept(tmp_path, capsys):
     assert kept[0] == [examples[0]] and sorted(map(str, kept[1])) == sorted(map(str, dealt[1]))
     assert g.outputs_exist(paths) == final[0] and len([*tmp_path.iterdir()]) == 2
     g.generate_dataset_and_shuffle(cases, paths[1:], examples, [f"{tmp_path}/p-unshuffled-dev"])
-    assert "is there, so that no examples are made" in capsys.readouterr().err
+    assert "is there, so no examples are made" in capsys.readouterr().err
     assert len(g.read_records(f"{tmp_path}/p-dev")) == 7
 
 
@@ -108,7 +110,7 @@ def test_samples_from_files(tmp_path, capsys):
     a, b, tabs = (str(write_lines(tmp_path / name, lines)) for name, lines in files.items())
     both = [{"inputs": "one", "targets": "1"}, {"inputs": "two", "targets": "2"}]
     assert [*t.text2text_txt_iterator(target_txt_path=b, source_txt_path=a)] == both
-    assert capsys.readouterr().err == f"warning: {a} ends first of {(a, b)}: the rest is left out\n"
+    assert capsys.readouterr().err == f"warning: {a} ends before {b}: the rest is left out\n"
     assert [*t.text2text_txt_sharded_iterator(f"{a}*", b)][:2] == both
     assert [*t.text2text_txt_iterator_with_index(a, b)] == [{**both[n], "idx": [n]} for n in (0, 1)]
     assert next(t.text2text_distill_iterator(a, b, b)) == {**both[0], "dist_targets": "1"}

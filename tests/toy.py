@@ -13,7 +13,7 @@ import tempfile
 from pathlib import Path
 
 from t2t_keras import registry
-from t2t_keras.t2t_modules import commands
+from t2t_keras.cli import t2t as commands
 
 ROOT = Path(__file__).parents[1]
 PROBLEM = "text2text_tmpdir"

@@ -104,8 +104,12 @@ class Problem:
     def __init__(self, was_reversed: bool = False, was_copy: bool = False):
         self.was_reversed = self._was_reversed = was_reversed
         self.was_copy = self._was_copy = was_copy
-        self._base_name = type(self).__dict__.get("name") or default_name(type(self).__name__)
-        self.name = self._base_name + "_copy" * was_copy + "_rev" * was_reversed
+        named = vars(type(self)).get("name") or default_name(type(self).__name__)
+        if isinstance(named, property):  # of a user
+            self._base_name = self.name
+        else:
+            self._base_name = named
+            self.name = named + "_copy" * was_copy + "_rev" * was_reversed
         # Before any reversal, as hooks of T2T's users expect them.
         self._encoders: dict[str, Any] | None = None
         self._hparams: ProblemHParams | None = None
@@ -184,7 +188,7 @@ class Problem:
 
     def get_feature_encoders(self, data_dir: str | os.PathLike | None = None) -> dict:
         """Returns the encoders of "inputs" and "targets" as the model sees them; caches them."""
-        key = self._data_dir if data_dir is None else os.fspath(data_dir)
+        key = (self._data_dir or "") if data_dir is None else os.fspath(data_dir)
         if self._encoders is None or self._data_dir != key:
             self._encoders, self._hparams = self.feature_encoders(key), None
             self._data_dir = key

@@ -59,7 +59,7 @@ class Text2TextProblem(Problem):
     """How many samples `generate_text_for_vocab` reads; None or 0: all."""
     max_subtoken_length: int | None = 200
     """Subwords have fewer characters than this; None: at most 1,000."""
-    use_vocab_from_other_problem: Text2TextProblem | None = None
+    use_vocab_from_other_problem: Any = None
     """The problem whose vocabulary this problem uses; None: it has its own."""
     batch_size_means_tokens: bool = True
     """True: the hparam `batch_size` counts tokens, for every problem."""
@@ -229,8 +229,7 @@ class Text2TextProblem(Problem):
         if by_us:
             encoders = self.get_or_create_encoders(data_dir, tmp_dir)
             self._seed(split)
-        samples = whole_samples(self, split, samples, encoders)
-        generation.run(samples, encoders)
+        generation.run(whole_samples(self, split, samples, encoders), encoders)
 
     def _seed(self, split: str) -> None:
         """Seeds Python and NumPy for a split: if resumed, it must not depend on draws made before it."""
@@ -291,6 +290,32 @@ def make_directory(directory: PathLike, writable: bool = True) -> None:
         )
 
 
+class QuestionAndContext2TextProblem(Text2TextProblem):
+    """Pairs with a third text, "context", which is stored, and which no model here reads (T2T's)."""
+
+    QUESTION_SEPARATOR, QUESTION_SEPARATOR_ID = "<EOQ>", 2
+    additional_reserved_tokens = [QUESTION_SEPARATOR]
+
+    def generate_text_for_vocab(self, data_dir: PathLike, tmp_dir: PathLike) -> Iterator[str]:
+        """Yields the three texts of the training samples."""
+        samples = self.generate_samples(data_dir, tmp_dir, DatasetSplit.TRAIN)
+        for sample in itertools.islice(samples, self.max_samples_for_vocab or None):
+            yield from (sample[field] for field in ("inputs", "context", "targets"))
+
+    def generate_encoded_samples(
+        self, data_dir: PathLike, tmp_dir: PathLike, split: str
+    ) -> Encoded:
+        """Yields the ids of the three texts, each ending in `EOS_ID`."""
+        samples = self.generate_samples(data_dir, tmp_dir, split)
+        encoder = self.get_or_create_vocab(data_dir, tmp_dir)
+        prefixes = {"inputs": self.inputs_prefix, "targets": self.targets_prefix, "context": ""}
+        for sample in whole_samples(self, split, samples, prefixes):
+            yield {
+                field: [*encoder.encode(prefix + sample[field]), EOS_ID]
+                for field, prefix in prefixes.items()
+            }
+
+
 # Problems with one text per example: language models, where it is the target, and classification
 
 
@@ -333,9 +358,23 @@ class ChoppedTextProblem(Text2SelfProblem):
         """Returns `sequence_length`, regardless of the hparam `max_length`, as in T2T."""
         return self.sequence_length
 
+    def train_text_filepaths(self, tmp_dir: PathLike) -> Sequence[str]:
+        """Hook: returns the paths of the training text."""
+        raise missing_hook(self, "train_text_filepaths")
+
+    def dev_text_filepaths(self, tmp_dir: PathLike) -> Sequence[str]:
+        """Hook: returns the paths of the dev text."""
+        raise missing_hook(self, "dev_text_filepaths")
+
+    def filepath_to_unicode_strings(self, filepath: str) -> Iterator[str]:
+        """Hook: yields the text of a file in pieces of any length; default: all, without invalid UTF-8."""
+        yield Path(filepath).read_bytes().decode("utf-8", "ignore")
+
     def documents(self, tmp_dir: PathLike, split: str) -> Iterator[str]:
-        """Hook: yields the text of a split in pieces of any length."""
-        raise missing_hook(self, "documents")
+        """Hook: yields the text of a split in pieces of any length; default: of its files."""
+        is_train = split == DatasetSplit.TRAIN
+        paths = self.train_text_filepaths if is_train else self.dev_text_filepaths
+        return itertools.chain.from_iterable(map(self.filepath_to_unicode_strings, paths(tmp_dir)))
 
     def generate_samples(self, data_dir: PathLike, tmp_dir: PathLike, split: str) -> Samples:
         """Yields the pieces of text; outside training at most `max_dev_chars` in total."""
@@ -413,3 +452,25 @@ class Text2ClassProblem(SingleTextProblem):
                     f"{self.num_classes - 1}."
                 )
             yield {"inputs": [*ids, EOS_ID], "targets": [int(label)]}
+
+
+class TextConcat2ClassProblem(Text2ClassProblem):
+    """Several texts, joined by `CONCAT_TOKEN`, with a class: `{"inputs": texts, "label": number}` (T2T's)."""
+
+    CONCAT_TOKEN = "$"
+
+    def generate_text_for_vocab(self, data_dir: PathLike, tmp_dir: PathLike) -> Iterator[str]:
+        """Yields all texts of the training samples."""
+        return itertools.chain.from_iterable(super().generate_text_for_vocab(data_dir, tmp_dir))
+
+    def generate_encoded_samples(
+        self, data_dir: PathLike, tmp_dir: PathLike, split: str
+    ) -> Encoded:
+        """Yields `{"inputs": ids, ending in EOS_ID, "targets": [class number]}`."""
+        samples = self.generate_samples(data_dir, tmp_dir, split)
+        encode = self.get_or_create_vocab(data_dir, tmp_dir).encode
+        joint = encode(self.CONCAT_TOKEN)[:1]
+        for sample in samples:
+            parts = (joint + encode(each) for each in sample["inputs"])
+            ids = itertools.islice(itertools.chain.from_iterable(parts), 1, None)
+            yield {"inputs": [*ids, EOS_ID], "targets": [int(sample["label"])]}

@@ -91,7 +91,7 @@ class TranslateProblem(Text2TextProblem):
             if local.kind == "text":
                 for path in (local.paths[side] for side in sides):
                     lines, size = iterate_lines(path), text_size(path).bytes
-                    yield from _spread(lines, size, self.vocab_file_budget)
+                    yield from spread(lines, size, self.vocab_file_budget)
             else:
                 yield from self.spread_pairs(tmp_dir, [source], sides)
 
@@ -105,7 +105,7 @@ class TranslateProblem(Text2TextProblem):
                 sizes[side] += len(pair[side].encode()) + 1
         for side in sides:
             lines = (pair[side] for pair in read_sources(tmp_dir, sources, Counter()))
-            yield from _spread(lines, sizes[side], self.vocab_file_budget)
+            yield from spread(lines, sizes[side], self.vocab_file_budget)
 
 
 class TwoVocabularyProblem(TranslateProblem):
@@ -132,7 +132,7 @@ class TwoVocabularyProblem(TranslateProblem):
         return self.get_or_create_encoders(data_dir, None)
 
 
-def _spread(lines: Iterator[str], size: int, budget: float) -> Iterator[str]:
+def spread(lines: Iterator[str], size: int, budget: float) -> Iterator[str]:
     """Yields the lines that T2T selects for its vocabulary: evenly spaced, up to `budget` characters."""
     skipped = int(size / budget / 2)
     left = budget

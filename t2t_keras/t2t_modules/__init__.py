@@ -27,29 +27,23 @@ _PACKAGES = {
 }
 """T2T's packages, whose attributes are modules."""
 
-_PROBLEMS, _TEXT, _SETTINGS = "t2t_modules.problems", "t2t_modules.text", "t2t_modules.settings"
+_SETTINGS, _UTILS = "t2t_modules.settings", "data.generator_utils"
 
-_CONTENTS = {
-    "data_generators.generator_utils": [_TEXT],
-    "data_generators.problem": [_PROBLEMS, "data.problem"],
-    "data_generators.text_encoder": [_TEXT, "text", "ids"],
-    "data_generators.text_problems": [_PROBLEMS, "data"],
-    "data_generators.tokenizer": ["text.tokenizer", _TEXT],
-    "data_generators.translate": [_PROBLEMS, "data"],
-    "layers.common_hparams": [_SETTINGS],
-    "layers.modalities": [_PROBLEMS],
-    "models.transformer": [_SETTINGS],
-    "problems": [_SETTINGS],
-    "utils.decoding": [_SETTINGS],
-    "utils.hparam": [_SETTINGS],
-    "utils.hparams_lib": [_SETTINGS],
-    "utils.metrics": [_PROBLEMS],
-    "utils.registry": [_SETTINGS, "registry"],
-    "utils.trainer_lib": [_SETTINGS],
-    "utils.usr_dir": [_SETTINGS],
-    **{f"bin.t2t_{name}": ["t2t_modules.commands"] for name in ("avg_all", "bleu", "datagen")},
-    **{f"bin.t2t_{name}": ["t2t_modules.commands"] for name in ("decoder", "trainer")},
-    "bin.t2t_translate_all": ["t2t_modules.commands"],
+_CONTENTS: dict[str, tuple[str, ...]] = {
+    "data_generators.generator_utils": (_UTILS, "data.sources"),
+    "data_generators.problem": ("data.problem", _SETTINGS),
+    "data_generators.text_encoder": (_SETTINGS, "text", "text.encoders", "ids"),
+    "data_generators.text_problems": (_UTILS, "data", "data.text_problem"),
+    "data_generators.tokenizer": ("text.tokenizer",),
+    "data_generators.translate": (_UTILS, "data.sources", "data"),
+    "utils.registry": (_SETTINGS, "registry"),
+    **dict.fromkeys(("layers.common_hparams", "layers.modalities"), (_SETTINGS,)),
+    **dict.fromkeys(("models.transformer", "problems", "utils.hparam"), (_SETTINGS,)),
+    **dict.fromkeys(("utils.hparams_lib", "utils.metrics", "utils.trainer_lib"), (_SETTINGS,)),
+    "utils.usr_dir": (_SETTINGS,),
+    **dict.fromkeys(("bin.t2t_avg_all", "bin.t2t_bleu", "bin.t2t_datagen"), ("cli.t2t",)),
+    **dict.fromkeys(("bin.t2t_decoder", "bin.t2t_trainer"), ("cli.t2t",)),
+    "bin.t2t_translate_all": ("cli.t2t",),
 }
 """T2T's modules with contents, and the modules of ours that hold them, the first one first."""
 
@@ -70,21 +64,16 @@ class _Module(ModuleType):
         path = self.__name__.partition(".")[2]
         if name.startswith("__") or path in _PACKAGES:
             raise AttributeError(name)  # of a package it is a module, which the importer finds
-        for place in _CONTENTS.get(path, []):
+        for place in _CONTENTS.get(path, ()):
             found = getattr(load(place), name, None)
             if found is not None and not isinstance(found, ModuleType):
                 return found.of_module(path) if hasattr(found, "of_module") else found
         if name == "tf":
             return tensorflow()
         if name in _BY_NAME:  # T2T's modules import each other
-            return sys.modules.get(full := f"tensor2tensor.{_BY_NAME[name]}") or load_t2t(full)
+            return BUILTINS["__import__"](f"tensor2tensor.{_BY_NAME[name]}", fromlist=["*"])
         theirs = load(_SETTINGS)
         return theirs.by_name(name) or absent(f"{self.__name__}.{name}", theirs.why_absent(name))
-
-
-def load_t2t(name: str) -> ModuleType:
-    """Imports a module of T2T by its full name."""
-    return BUILTINS["__import__"](name, fromlist=["*"])
 
 
 class _T2T(MetaPathFinder, Loader):
@@ -116,8 +105,8 @@ class _T2T(MetaPathFinder, Loader):
 
     def exec_module(self, module: ModuleType) -> None:
         path = module.__name__.partition(".")[2]
-        if "t2t_modules.commands" in _CONTENTS.get(path, []):  # scripts assign T2T's flags
-            load("t2t_modules.commands").main.define_flags_of(path)
+        if "cli.t2t" in _CONTENTS.get(path, ()):  # scripts assign T2T's flags
+            load("cli.t2t").main.define_flags_of(path)
 
 
 _INSTALLED = (

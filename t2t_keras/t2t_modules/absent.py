@@ -5,7 +5,7 @@ from __future__ import annotations
 import builtins
 import contextlib
 from collections.abc import Iterator
-from types import ModuleType
+from types import ModuleType, SimpleNamespace
 from typing import Any
 
 from t2t_keras.errors import UserError
@@ -36,19 +36,16 @@ class _Absent(type):
             return args[0]  # as a decorator
         if _depth and not is_users:
             return cls
-        raise cls._error()
+        return cls._fail()
 
     def __getattr__(cls, name: str) -> Any:
         if name.startswith("__"):
             raise AttributeError(name)
         return absent(f"{cls.path}.{name}")
 
-    def _error(cls) -> UserError:
-        reason = f": {cls.reason}" if cls.reason else ""
-        return UserError(f"{cls.path} is not here{reason}; see docs/from-tensor2tensor.md.")
-
     def _fail(cls, *_: Any) -> Any:
-        raise cls._error()
+        reason = f": {cls.reason}" if cls.reason else ""
+        raise UserError(f"{cls.path} is not here{reason}; see docs/from-tensor2tensor.md.")
 
     __iter__ = __getitem__ = __add__ = __radd__ = __mul__ = __sub__ = __contains__ = _fail
 
@@ -62,15 +59,10 @@ def absent(path: str, reason: str = "") -> type:
 # TensorFlow as files for TF 1 see it
 
 
-class ModeKeys:
-    """TF 1's `tf.estimator.ModeKeys`."""
-
-    TRAIN, EVAL, PREDICT = "train", "eval", "infer"
-
-
+_MODES = SimpleNamespace(TRAIN="train", EVAL="eval", PREDICT="infer", INFER="infer")
 EXTRA: dict[str, Any] = {
-    "estimator.ModeKeys": ModeKeys,
-    "contrib.learn.ModeKeys": type("ModeKeys", (ModeKeys,), {"INFER": "infer"}),
+    "estimator.ModeKeys": _MODES,
+    "contrib.learn.ModeKeys": _MODES,
     "contrib.eager.enable_eager_execution": lambda *args, **kwargs: None,
 }
 """Names of TF 1 that neither TF 2 nor its `compat.v1` has; `t2t_modules.settings` adds others."""

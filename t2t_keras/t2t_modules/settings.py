@@ -1,4 +1,4 @@
-"""T2T's settings that can be assigned, its functions for sets, and its registry; the model of its notebook."""
+"""T2T's settings that can be assigned, with its sets, registry and constants; the model of its notebook."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ import json
 import os
 import random
 from collections.abc import Callable, Iterator, Mapping
+from enum import IntEnum
 from typing import Any
 
 import numpy as np
 
 from t2t_keras import registry, settings, t2t_names
-from t2t_keras.data.problem import Problem
 from t2t_keras.errors import UserError, nearest, warn
 from t2t_keras.t2t_modules.absent import EXTRA
 
@@ -61,7 +61,8 @@ class HParams:
                 value = getattr(settings.HParams().override(item), name)
             elif not isinstance(self.get(name), str):
                 with contextlib.suppress(ValueError, SyntaxError):
-                    value = ast.literal_eval(written.capitalize() if written in _WORDS else written)
+                    is_word = written in ("true", "false", "none")
+                    value = ast.literal_eval(written.capitalize() if is_word else written)
             self.set_hparam(name, list(value) if isinstance(value, tuple) else value)
         return self
 
@@ -85,9 +86,6 @@ class HParams:
             if kind or isinstance(value, bool | int | float | str):
                 values[name] = value
         return settings.recorded_settings(values)
-
-
-_WORDS = ("true", "false", "none")
 
 
 def basic_params1() -> HParams:
@@ -142,8 +140,8 @@ def create_hparams(
     return hp
 
 
-def add_problem_hparams(hparams: HParams, problem_name_or_instance: str | Problem) -> None:
-    """Adds `problem` and `problem_hparams`."""
+def add_problem_hparams(hparams: HParams, problem_name_or_instance: Any) -> None:
+    """Adds `problem` and `problem_hparams` of a problem or its name."""
     named = isinstance(problem_name_or_instance, str)
     made = registry.problem(problem_name_or_instance) if named else problem_name_or_instance
     vars(hparams).update(problem=made, problem_hparams=made.get_hparams(hparams))
@@ -171,21 +169,21 @@ def import_usr_dir(usr_dir: str | None) -> None:
         registry.import_user_directory(usr_dir)
 
 
-def register_hparams(name_or_function: Any = None) -> Any:
-    """Registers a function that returns settings, T2T's or ours."""
-    if name_or_function is None or isinstance(name_or_function, str):
-        return lambda function: _register_hparams(function, name_or_function)
-    return _register_hparams(name_or_function)
+def register_hparams(name: Any = None) -> Any:
+    """Registers a function that returns settings, T2T's or ours, under its own name or another."""
+    if callable(name):
+        return register_hparams()(name)
 
+    def register(function: Callable[[], Any]) -> Callable[[], Any]:
+        @functools.wraps(function)
+        def frozen() -> Any:
+            made = function()
+            return made.frozen() if isinstance(made, HParams) else made
 
-def _register_hparams(function: Callable[[], Any], name: str | None = None) -> Callable[[], Any]:
-    @functools.wraps(function)
-    def frozen() -> Any:
-        made = function()
-        return made.frozen() if isinstance(made, HParams) else made
+        registry.register_hparams(name or function.__name__)(frozen)
+        return function
 
-    registry.register_hparams(name or function.__name__)(frozen)
-    return function
+    return register
 
 
 def register_ranged_hparams(name_or_function: Any = None) -> Any:
@@ -205,6 +203,54 @@ def hparams(name: str) -> HParams:
 def list_hparams(prefix: str = "") -> list[str]:
     """Returns the names of all sets that begin with `prefix`."""
     return [name for name in registry.list_hparams() if name.startswith(prefix)]
+
+
+# Constants and texts
+
+_TASKS = "EN_CHR EN_CHR_SENT EN_PR_HYP EN_NLI COLA EN_Q_CONT EN_SIM EN_SENT_PAIR THREE_CL_NLI"
+TaskID = IntEnum("TaskID", _TASKS.split(), start=2)  # type: ignore[misc]
+default_model_hparams = functools.partial(
+    HParams, max_input_seq_length=0, max_target_seq_length=0, prepend_mode="none", data_dir=None
+)
+
+
+class _Constants(type):
+    """Names of T2T: each stands for itself in lower case unless it is listed."""
+
+    def __getattr__(cls, name: str) -> str:
+        if not name.isupper():
+            raise AttributeError(name)
+        return name.removesuffix("_LOSS").lower()
+
+
+class Metrics(metaclass=_Constants):
+    """Names of metrics; evaluation says which of them it does not compute."""
+
+    ACC, ACC_TOP5, ACC_PER_SEQ = "accuracy", "accuracy_top5", "accuracy_per_sequence"
+    APPROX_BLEU, ROUGE_2_F, ROUGE_L_F = "approx_bleu_score", "rouge_2_fscore", "rouge_L_fscore"
+
+
+class ModalityType(metaclass=_Constants):
+    """Names of modalities; a problem can have SYMBOL and CLASS_LABEL."""
+
+
+PAD, EOS = RESERVED_TOKENS = ["<pad>", "<EOS>"]
+NUM_RESERVED_TOKENS = 2
+
+
+def to_unicode(s: str | bytes, ignore_errors: bool = False) -> str:
+    """Returns a text of UTF-8, with or without an error for bytes that are not."""
+    return s if isinstance(s, str) else s.decode("utf-8", "ignore" if ignore_errors else "strict")
+
+
+to_unicode_utf8 = unicode_to_native = to_unicode
+to_unicode_ignore_errors = functools.partial(to_unicode, ignore_errors=True)
+native_to_unicode = to_unicode_ignore_errors
+
+
+def is_unicode(s: Any) -> bool:
+    """Returns True for a text."""
+    return isinstance(s, str)
 
 
 # The notebook

@@ -256,12 +256,10 @@ class SubwordTextEncoder(TensorEncoder):
         Raises:
             UserError: there is no text, or an argument has an invalid value.
         """
-        subtokens = subword_builder.build_to_target_size(
-            tokenizer.count(generator), target_size, max_subtoken_length, reserved_tokens
+        counts = tokenizer.count(generator)
+        return cls.build_to_target_size(
+            target_size, counts, 1, 1000, max_subtoken_length, reserved_tokens
         )
-        encoder = cls.__new__(cls)
-        encoder._set_subtokens(subtokens)
-        return encoder
 
     @classmethod
     def build_to_target_size(
@@ -274,22 +272,21 @@ class SubwordTextEncoder(TensorEncoder):
         reserved_tokens: Sequence[str] | None = None,
         num_iterations: int = 4,
     ) -> SubwordTextEncoder:
-        """Builds a vocabulary of counted tokens: at least `min_val` to `max_val` of a subtoken (T2T's name)."""
-        if not token_counts or num_iterations != 4 or min_val > max_val:
-            raise UserError("give token_counts, num_iterations=4, and a min_val up to max_val.")
-        reserved = reserved_tokens or RESERVED_TOKENS
-        corpus = subword_builder._Corpus(token_counts, reserved, max_subtoken_length)
-        found: dict[int, dict[str, int]] = {}  # by the distance from the size
-        low, high = int(min_val), int(max_val)
-        while True:  # as in `subword_builder`, between other limits
-            counts = corpus.subtoken_counts(count := (low + high) // 2)
-            excess = len(reserved) + len(counts) - target_size
-            found.setdefault(abs(excess), counts)
-            if abs(excess) * 100 < target_size or low >= high or count < 2:
-                break
-            low, high = (count + 1, high) if excess > 0 else (low, count - 1)
-        encoder, best = cls.__new__(cls), found[min(found)]
-        encoder._set_subtokens(corpus.reserved + sorted(best, key=lambda s: (best[s], s))[::-1])
+        """Builds a vocabulary of counted tokens (T2T's name).
+
+        The least count of a subtoken is searched from `min_val` to `max_val`. `num_iterations` must be 4.
+        """
+        if num_iterations != 4:
+            raise UserError(
+                f"subwords are built in 4 iterations, got num_iterations={num_iterations}."
+            )
+        limits = int(min_val), int(max_val)
+        encoder = cls.__new__(cls)
+        encoder._set_subtokens(
+            subword_builder.build_to_target_size(
+                token_counts, target_size, max_subtoken_length, reserved_tokens, limits
+            )
+        )
         return encoder
 
     def _set_subtokens(self, subtokens: list[str]) -> None:
@@ -418,6 +415,40 @@ class ClassLabelEncoder:
     def decode_list(self, ids: Iterable[int]) -> list[str]:
         """Returns the name of each class."""
         return [self.class_labels[i] for i in ids]
+
+
+class OneHotClassLabelEncoder(ClassLabelEncoder):
+    """Class names as rows of zeros with a one (T2T: `OneHotClassLabelEncoder`)."""
+
+    def encode(self, label_str: str, on_value: int = 1, off_value: int = 0) -> list[int]:
+        """Returns the row of a class."""
+        chosen = super().encode(label_str)
+        return [on_value if i in chosen else off_value for i in range(self.vocab_size)]
+
+    def decode(self, ids: Iterable[int], strip_extraneous: bool = False) -> str:
+        """Returns the name of the class of a row."""
+        return super().decode([list(ids).index(1)])
+
+
+class TextEncoder:
+    """Base class of users' own encoders of strings (T2T: `TextEncoder`); as it is, of numbers."""
+
+    def __init__(self, num_reserved_ids: int = len(RESERVED_TOKENS)):
+        self.num_reserved_ids = self._num_reserved_ids = num_reserved_ids
+
+    def encode(self, s: str) -> list[int]:
+        """Returns the number of each word, behind the reserved ids."""
+        return [int(word) + self.num_reserved_ids for word in s.split()]
+
+    def decode(self, ids: Iterable[int], strip_extraneous: bool = False) -> str:
+        """Returns the texts of ids, joined by single spaces."""
+        ids = strip_ids(ids, range(self.num_reserved_ids)) if strip_extraneous else ids
+        return " ".join(self.decode_list(ids))
+
+    def decode_list(self, ids: Iterable[int]) -> list[str]:
+        """Returns the text of each id."""
+        n = self.num_reserved_ids
+        return [RESERVED_TOKENS[i] if 0 <= i < n else str(i - n) for i in ids]
 
 
 _TABLES = {"inputs": "source_vocab_size", "targets": "target_vocab_size"}

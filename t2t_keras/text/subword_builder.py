@@ -37,10 +37,12 @@ def build_to_target_size(
     target_size: int,
     max_subtoken_length: int | None = None,
     reserved_tokens: Sequence[str] | None = None,
+    limits: tuple[int, int] = (1, 1000),
 ) -> list[str]:
     """Returns a vocabulary for the tokens that occur so often (T2T: `build_to_target_size`).
 
-    The arguments are those of `SubwordTextEncoder.build_from_generator`. Reserved tokens come first,
+    The arguments are those of `SubwordTextEncoder.build_from_generator`; `limits` are the least and most
+    for the minimum count, T2T's by default. Reserved tokens come first,
     others by descending count, ties in descending string order.
     """
     reserved = tuple(reserved_tokens or RESERVED_TOKENS)
@@ -59,7 +61,7 @@ def build_to_target_size(
         return abs(len(reserved) + len(counts) - target_size)
 
     tried = []
-    low, high = 1, 1000  # minimum counts, as in T2T
+    low, high = limits
     while True:
         min_count = (low + high) // 2
         counts = corpus.subtoken_counts(min_count)

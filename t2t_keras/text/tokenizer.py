@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import glob
 import itertools
 import re
 import sys
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 
 # Categories L* and N* of Unicode 14.0, as in Python 3.11. (tensor2tensor uses `unicodedata`, so its
@@ -56,6 +57,28 @@ def decode(tokens: Sequence[str]) -> str:
         pieces.append(f" {token}" if is_word and after_word else token)
         after_word = is_word
     return "".join(pieces)
+
+
+def corpus_token_counts(
+    text_filepattern: str, corpus_max_lines: int, split_on_newlines: bool = True
+) -> Counter[str]:
+    """Counts the tokens of text files, of at most so many lines in all (0: of all lines)."""
+    return count(_texts(text_filepattern, corpus_max_lines, split_on_newlines))
+
+
+def vocab_token_counts(text_filepattern: str, max_lines: int) -> dict[str, int]:
+    """Returns the counts in files of lines TOKEN,COUNT; others are left out."""
+    rows = (line.rpartition(",") for line in _texts(text_filepattern, max_lines, by_line=True))
+    return {token: int(number) for token, comma, number in rows if comma}
+
+
+def _texts(pattern: str, most: int, by_line: bool) -> Iterator[str]:
+    """Yields the stripped lines of files or their whole texts; of at most `most` lines in all."""
+    left = iter(range(most or sys.maxsize))
+    for path in sorted(glob.glob(pattern)):
+        with open(path, encoding="utf-8", newline="\n") as file:
+            lines = (line for line, _ in zip(file, left, strict=False))
+            yield from map(str.strip, lines) if by_line else ["".join(lines)]
 
 
 # Escapes make a token consist of characters of the vocabulary: a backslash becomes `\\`, an underscore `\u`,
