@@ -294,7 +294,11 @@ class Generation:
         setting = pickle.dumps((coding, len(self.paths)), protocol=4)
         kept = self._kept(samples)
         while piece := list(itertools.islice(kept, PIECE_EXAMPLES)):
-            fields = coding[0] or piece[0]
+            kinds = {field: np.asarray(values).dtype.kind for field, values in piece[0].items()}
+            ours = {*coding[0], *self.problem.sides}
+            fields = [
+                field for field in kinds if field in ours or kinds[field] in "iu"
+            ]  # others: of ids
             texts = {field: [sample[field] for sample in piece] for field in fields}
             first = self._counts.kept
             self._counts.kept += len(piece)
@@ -320,7 +324,7 @@ class Generation:
     def _read(self, samples: Iterable[Sample]) -> Iterator[Sample]:
         """Yields samples; an `OSError` while they are made is not one of writing shards, but the maker's."""
         try:
-            yield from samples
+            yield from map(dict, samples)  # a maker may change the one that it yielded
         except OSError as error:
             raise registry.error_of_user_code(error) or self._error_of_samples(error) from error
 
@@ -400,12 +404,11 @@ _coding: _Coding = ({}, {})
 def _make_piece(path: Path, first: int, samples: Mapping[str, Sequence], shards: int) -> None:
     """Encodes samples (a list per field) and stores them; `first` is the number of the first."""
     encoders, prefixes = _coding
-    if encoders:
-        samples = {
-            side: [[*encoder.encode(prefixes[side] + text), EOS_ID] for text in samples[side]]
-            for side, encoder in encoders.items()
-        }
-    write_piece(path, records.columns(samples, first + 1), first, shards)
+    coded = {
+        side: [[*encoder.encode(prefixes[side] + text), EOS_ID] for text in samples[side]]
+        for side, encoder in encoders.items()
+    }
+    write_piece(path, records.columns({**samples, **coded}, first + 1), first, shards)
 
 
 def _make_shard(pieces: Sequence[Path], number: int, path: Path, finishing: _Finishing) -> Table:

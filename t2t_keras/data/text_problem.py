@@ -63,6 +63,8 @@ class Text2TextProblem(Problem):
     """The problem whose vocabulary this problem uses; None: it has its own."""
     batch_size_means_tokens: bool = True
     """True: the hparam `batch_size` counts tokens, for every problem."""
+    _pack_fn = staticmethod(lambda: None)
+    """What a `generate_data` of users may give T2T's `shuffle_dataset`: it packs nothing."""
 
     def __init__(self, was_reversed: bool = False, was_copy: bool = False):
         super().__init__(was_reversed, was_copy)
@@ -155,9 +157,8 @@ class Text2TextProblem(Problem):
         return dict.fromkeys(self.sides, self.get_or_create_vocab(data_dir, None, force_get=True))
 
     def get_or_create_encoders(self, data_dir: PathLike, tmp_dir: PathLike) -> dict[str, Any]:
-        """Hook: like `feature_encoders`, but builds the vocabulary if absent."""
-        self.get_or_create_vocab(data_dir, tmp_dir)
-        return self.feature_encoders(data_dir)
+        """Hook: returns the encoder of each side for generating data; builds the vocabulary if absent."""
+        return dict.fromkeys(self.sides, self.get_or_create_vocab(data_dir, tmp_dir))
 
     def generate_encoded_samples(
         self, data_dir: PathLike, tmp_dir: PathLike, split: str

@@ -38,12 +38,11 @@ _CONTENTS: dict[str, tuple[str, ...]] = {
     "data_generators.translate": (_UTILS, "data.sources", "data"),
     "utils.registry": (_SETTINGS, "registry"),
     **dict.fromkeys(("layers.common_hparams", "layers.modalities"), (_SETTINGS,)),
-    **dict.fromkeys(("models.transformer", "problems", "utils.hparam"), (_SETTINGS,)),
-    **dict.fromkeys(("utils.hparams_lib", "utils.metrics", "utils.trainer_lib"), (_SETTINGS,)),
-    "utils.usr_dir": (_SETTINGS,),
-    **dict.fromkeys(("bin.t2t_avg_all", "bin.t2t_bleu", "bin.t2t_datagen"), ("cli.t2t",)),
-    **dict.fromkeys(("bin.t2t_decoder", "bin.t2t_trainer"), ("cli.t2t",)),
-    "bin.t2t_translate_all": ("cli.t2t",),
+    **dict.fromkeys(("models.transformer", "problems"), (_SETTINGS,)),
+    **{f"utils.{name}": (_SETTINGS,) for name in ("hparam", "hparams_lib", "metrics")},
+    **{f"utils.{name}": (_SETTINGS,) for name in ("misc_utils", "trainer_lib", "usr_dir")},
+    **{f"bin.t2t_{name}": ("cli.t2t",) for name in ("avg_all", "bleu", "datagen")},
+    **{f"bin.t2t_{name}": ("cli.t2t",) for name in ("decoder", "trainer", "translate_all")},
 }
 """T2T's modules with contents, and the modules of ours that hold them, the first one first."""
 
@@ -62,6 +61,8 @@ class _Module(ModuleType):
 
     def __getattr__(self, name: str) -> Any:
         path = self.__name__.partition(".")[2]
+        if name == "__all__":  # of `import *`
+            return load("registry").list_hparams()
         if name.startswith("__") or path in _PACKAGES:
             raise AttributeError(name)  # of a package it is a module, which the importer finds
         for place in _CONTENTS.get(path, ()):

@@ -451,6 +451,13 @@ class TextEncoder:
         return [RESERVED_TOKENS[i] if 0 <= i < n else str(i - n) for i in ids]
 
 
+class RealEncoder(TextEncoder):
+    """Numbers as they are (T2T: `RealEncoder`)."""
+
+    encode = staticmethod(lambda s: [*map(float, s.split())])  # type: ignore[assignment]
+    decode_list = staticmethod(lambda ids: [*map(str, ids)])
+
+
 _TABLES = {"inputs": "source_vocab_size", "targets": "target_vocab_size"}
 
 

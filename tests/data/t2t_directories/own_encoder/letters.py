@@ -1,4 +1,5 @@
 """An encoder of the user's own, and samples that are encoded by hand."""
+from tensor2tensor.data_generators import problem
 from tensor2tensor.data_generators import text_encoder
 from tensor2tensor.data_generators import text_problems
 from tensor2tensor.layers import common_layers, modalities
@@ -27,6 +28,11 @@ class Letters(text_problems.Text2TextProblem):
   @property
   def is_generate_per_split(self):
     return True
+
+  @property
+  def dataset_splits(self):
+    return [{"split": problem.DatasetSplit.TRAIN, "shards": 2},
+            {"split": problem.DatasetSplit.EVAL, "shards": 1}]
 
   def feature_encoders(self, data_dir):
     del data_dir

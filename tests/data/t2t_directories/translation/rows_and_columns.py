@@ -19,6 +19,11 @@ class TranslateXyMine(translate.TranslateProblem):
     return 2**8
 
   @property
+  def dataset_splits(self):
+    return [{"split": problem.DatasetSplit.TRAIN, "shards": 2},
+            {"split": problem.DatasetSplit.EVAL, "shards": 1}]
+
+  @property
   def vocab_filename(self):
     return "vocab.xy.%d" % self.approx_vocab_size
 

@@ -23,6 +23,11 @@ class TranslateXyTwo(translate.TranslateProblem):
     return 2**7
 
   @property
+  def dataset_splits(self):
+    return [{"split": problem.DatasetSplit.TRAIN, "shards": 2},
+            {"split": problem.DatasetSplit.EVAL, "shards": 1}]
+
+  @property
   def source_vocab_name(self):
     return "vocab.x.%d" % self.approx_vocab_size
 

@@ -2,6 +2,7 @@
 import os
 import shutil
 
+from tensor2tensor.data_generators import problem
 from tensor2tensor.data_generators import text_problems
 from tensor2tensor.utils import registry
 
@@ -11,6 +12,11 @@ class CopyWords(text_problems.Text2TextProblem):
   @property
   def is_generate_per_split(self):
     return True
+
+  @property
+  def dataset_splits(self):
+    return [{"split": problem.DatasetSplit.TRAIN, "shards": 2},
+            {"split": problem.DatasetSplit.EVAL, "shards": 1}]
 
   @property
   def vocab_type(self):
