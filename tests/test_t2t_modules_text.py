@@ -45,6 +45,13 @@ WORDS = TokenTextEncoder(vocab_list=["a", "b", "a"])
         (lambda: text_problems.metrics.Metrics.SET_RECALL, "set_recall"),
         (lambda: text_problems.modalities.ModalityType.REAL_L2_LOSS, "real_l2"),
         (lambda: text_encoder.OneHotClassLabelEncoder(["x", "y"]).encode("y"), [0, 1]),
+        (lambda: text_encoder.RealEncoder().encode("0.5 2"), [0.5, 2.0]),
+        (lambda: text_encoder.RealEncoder().decode([0.5, 2]), "0.5 2"),
+        (
+            lambda: text_problems.misc_utils.camelcase_to_snakecase("AlgorithmicSCAN"),
+            "algorithmic_scan",
+        ),
+        (lambda: text_problems.mlperf_log.transformer_print(key="k"), {"key": "k"}),
         (lambda: problem.TaskID.COLA, 6),
         (lambda: (problem.DatasetSplit.EVAL, problem.SpaceID.DE_TOK), ("dev", 8)),
     ],
@@ -146,3 +153,30 @@ def test_a_context_is_stored(tmp_path):
     stored = {field: [*vocab.encode(text), 1] for field, text in stored}
     assert [*stored_examples(tmp_path / "answers-train-00000-of-00001")] == [stored]
     assert vocab.decode([2]) == "<EOQ>"
+
+
+def test_other_fields_of_ids_are_stored_and_only_the_vocabulary_encodes(tmp_path):
+    class Marked(text_problems.Text2TextProblem):
+        is_generate_per_split, vocab_type = True, text_problems.VocabType.CHARACTER
+        dataset_splits = [{"split": "train", "shards": 1}]
+
+        def feature_encoders(self, data_dir):  # of models, not of shards
+            return dict.fromkeys(("inputs", "targets", "marks"), text_encoder.RealEncoder())
+
+        def generate_samples(self, data_dir, tmp_dir, split):
+            sample = {"note": "not of ids", "weights": [0.5]}
+            for n in (2, 3):  # one dictionary, changed
+                yield sample.update(inputs="a" * n, targets="b", marks=[n] * n) or sample
+
+    Marked().generate_data(tmp_path, tmp_path)
+    examples = stored_examples(tmp_path / "marked-train-00000-of-00001")
+    a, b = 99, 100
+    assert sorted(examples, key=lambda example: example["marks"]) == [
+        {"inputs": [a] * n + [1], "targets": [b, 1], "marks": [n] * n} for n in (2, 3)
+    ]
+
+
+def test_all_names_of_a_module():
+    names = {}
+    exec("from tensor2tensor.models.transformer import *", names)
+    assert names["transformer_base_v2"]().num_heads == 8

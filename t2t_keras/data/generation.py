@@ -296,9 +296,7 @@ class Generation:
         while piece := list(itertools.islice(kept, PIECE_EXAMPLES)):
             kinds = {field: np.asarray(values).dtype.kind for field, values in piece[0].items()}
             ours = {*coding[0], *self.problem.sides}
-            fields = [
-                field for field in kinds if field in ours or kinds[field] in "iu"
-            ]  # others: of ids
+            fields = [f for f in kinds if f in ours or kinds[f] in "iu"]  # others of users: ids
             texts = {field: [sample[field] for sample in piece] for field in fields}
             first = self._counts.kept
             self._counts.kept += len(piece)

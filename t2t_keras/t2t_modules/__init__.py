@@ -39,10 +39,10 @@ _CONTENTS: dict[str, tuple[str, ...]] = {
     "utils.registry": (_SETTINGS, "registry"),
     **dict.fromkeys(("layers.common_hparams", "layers.modalities"), (_SETTINGS,)),
     **dict.fromkeys(("models.transformer", "problems"), (_SETTINGS,)),
-    **{f"utils.{name}": (_SETTINGS,) for name in ("hparam", "hparams_lib", "metrics")},
-    **{f"utils.{name}": (_SETTINGS,) for name in ("misc_utils", "trainer_lib", "usr_dir")},
-    **{f"bin.t2t_{name}": ("cli.t2t",) for name in ("avg_all", "bleu", "datagen")},
-    **{f"bin.t2t_{name}": ("cli.t2t",) for name in ("decoder", "trainer", "translate_all")},
+    **{f"utils.{n}": (_SETTINGS,) for n in ("hparam", "hparams_lib", "metrics", "mlperf_log")},
+    **{f"utils.{n}": (_SETTINGS,) for n in ("misc_utils", "trainer_lib", "usr_dir")},
+    **{f"bin.t2t_{n}": ("cli.t2t",) for n in ("avg_all", "bleu", "datagen")},
+    **{f"bin.t2t_{n}": ("cli.t2t",) for n in ("decoder", "trainer", "translate_all")},
 }
 """T2T's modules with contents, and the modules of ours that hold them, the first one first."""
 
@@ -61,7 +61,7 @@ class _Module(ModuleType):
 
     def __getattr__(self, name: str) -> Any:
         path = self.__name__.partition(".")[2]
-        if name == "__all__":  # of `import *`
+        if name == "__all__" and path not in _PACKAGES:  # of `import *`
             return load("registry").list_hparams()
         if name.startswith("__") or path in _PACKAGES:
             raise AttributeError(name)  # of a package it is a module, which the importer finds

@@ -58,7 +58,6 @@ def absent(path: str, reason: str = "") -> type:
 
 # TensorFlow as files for TF 1 see it
 
-
 _MODES = SimpleNamespace(TRAIN="train", EVAL="eval", PREDICT="infer", INFER="infer")
 EXTRA: dict[str, Any] = {
     "estimator.ModeKeys": _MODES,

@@ -209,7 +209,7 @@ def list_hparams(prefix: str = "") -> list[str]:
 
 _TASKS = "EN_CHR EN_CHR_SENT EN_PR_HYP EN_NLI COLA EN_Q_CONT EN_SIM EN_SENT_PAIR THREE_CL_NLI"
 TaskID = IntEnum("TaskID", _TASKS.split(), start=2)  # type: ignore[misc]
-camelcase_to_snakecase = t2t_names.snake_case
+camelcase_to_snakecase, transformer_print = t2t_names.snake_case, dict  # MLPerf's log has nothing
 default_model_hparams = functools.partial(
     HParams, max_input_seq_length=0, max_target_seq_length=0, prepend_mode="none", data_dir=None
 )
