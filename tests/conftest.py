@@ -2,6 +2,12 @@
 
 import os
 
+if (
+    "PYTEST_XDIST_WORKER" in os.environ
+):  # each worker has a core; threads of all would wait for each other
+    for library in ("OMP_NUM", "TF_NUM_INTRAOP", "TF_NUM_INTEROP"):
+        os.environ.setdefault(f"{library}_THREADS", "1")
+
 import pytest
 import tensorflow as tf
 import toy
@@ -15,7 +21,7 @@ os.fsync = lambda descriptor: None  # nothing here cuts the power
 # be left alone with them at the end; and `make check` leaves them out.
 LONG = """
 docs distribution examples export trainer fit language_models prepend backends cli_train golden
-search parsing_problems cli_run on_the_fly train_step cli_decode golden_runs
+search t2t_commands t2t_directories parsing_problems cli_run on_the_fly train_step cli_decode golden_runs
 optimizers reading benchmarks engine text_graph transformer_keras
 translate_files attention_page text_sentencepiece fault_injection generation
 cli_datagen ctranslate2 query layers_contract beam records
