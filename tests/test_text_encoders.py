@@ -272,7 +272,7 @@ def test_words_by_hand():
 def plainly(lines, min_count, max_subtoken_length, reserved):
     """T2T's four rounds without any shortcut; a reserved token is listed once."""
     tokens = Counter(token for line in lines for token in tokenizer.encode(line))
-    alphabet = ESCAPE_CHARACTERS.union(*tokens, *reserved) - {"\n"}
+    alphabet = ESCAPE_CHARACTERS.union(*tokens, *reserved)
     reserved = [escape(token, alphabet) for token in reserved]
     subtokens = set(alphabet)
     for _ in range(4):
@@ -349,7 +349,12 @@ def test_an_extra_reserved_token_has_one_id(tmp_path):
     encoder = build(["low low low\n"], 40, None, reserved)
     assert encoder.encode("low") == [2]
     encoder.store_to_file(tmp_path / "vocab")
-    assert SubwordTextEncoder(tmp_path / "vocab").encode("low\n") == encoder.encode("low\n")
+    assert (
+        (tmp_path / "vocab").read_text().endswith("'0'\n'\n'\n")
+    )  # the newline is last, as in T2T
+    stored = SubwordTextEncoder(tmp_path / "vocab")
+    assert stored.encode("low\n") == encoder.encode("low\n")
+    assert stored.vocab_size == encoder.vocab_size + 1
 
 
 @pytest.mark.parametrize(

@@ -9,7 +9,7 @@ from collections.abc import Container, Iterable, Mapping, Sequence
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
-from t2t_keras.errors import UserError, nearest
+from t2t_keras.errors import UserError, nearest, require_several
 from t2t_keras.ids import RESERVED_TOKENS
 from t2t_keras.text import lines, subword_builder, tokenizer
 from t2t_keras.text.tokenizer import ESCAPE_CHARACTERS, escape, unescape
@@ -173,6 +173,7 @@ class TokenTextEncoder(TensorEncoder):
         if vocab_filename is not None:
             self._entries = lines.read_vocabulary(vocab_filename, of_subwords=False)
         elif vocab_list is not None:
+            require_several("vocab_list", vocab_list)
             listed = [token for token in vocab_list if token not in RESERVED_TOKENS]
             self._entries = [*RESERVED_TOKENS, *listed]
         else:
@@ -242,8 +243,8 @@ class SubwordTextEncoder(TensorEncoder):
     ) -> SubwordTextEncoder:
         """Builds a vocabulary of about `target_size` subtokens from lines of text.
 
-        The result equals T2T's, subtoken for subtoken, with two exceptions, in which T2T's files lose an id
-        when they are read: the newline is not a subtoken, and a reserved token is not listed twice.
+        The result equals T2T's, subtoken for subtoken, but that a reserved token is not listed twice:
+        T2T's files then lose an id when they are read. A newline is the last, unused subtoken.
 
         Args:
             generator: lines of text.
@@ -256,6 +257,7 @@ class SubwordTextEncoder(TensorEncoder):
         Raises:
             UserError: there is no text, or an argument has an invalid value.
         """
+        require_several("generator", generator)
         counts = tokenizer.count(generator)
         return cls.build_to_target_size(
             target_size, counts, 1, 1000, max_subtoken_length, reserved_tokens

@@ -80,7 +80,7 @@ class _Corpus:
     def __init__(
         self, token_counts: Mapping[str, int], reserved: Sequence[str], max_length: int | None
     ):
-        self._alphabet = ESCAPE_CHARACTERS.union(*token_counts, *reserved) - {"\n"}
+        self._alphabet = ESCAPE_CHARACTERS.union(*token_counts, *reserved)
         self.reserved = [escape(token, self._alphabet) for token in reserved]
         spelled = [escape(token, self._alphabet) for token in token_counts]
         lengths = np.fromiter(map(len, spelled), np.int64, len(spelled))
