@@ -31,6 +31,12 @@ def nearest(name: str, known: Iterable[str]) -> str:
     return f" Did you mean {close[0]!r}?" if close else ""
 
 
+def require_several(name: str, texts: Any) -> None:
+    """Raises a `UserError` for one text in the place of several, whose letters would count as texts."""
+    if isinstance(texts, str | bytes):
+        raise UserError(f"{name} takes a list of texts, got one, {texts!r}: put it in brackets.")
+
+
 def warn(message: str) -> None:
     """Writes a one-line warning to standard error."""
     print(f"warning: {message}", file=sys.stderr, flush=True)

@@ -127,7 +127,7 @@ def test_samples_from_files(tmp_path, capsys):
     assert [each["label"] for each in t.text2class_txt_iterator(b, a, ["two", "one"])] == [1, 0]
     made = translate.character_generator(b, b, ByteTextEncoder(), eos=1)
     assert next(made) == {"inputs": [51, 1], "targets": [51, 1]}
-    digits = TokenTextEncoder(vocab_list="123")
+    digits = TokenTextEncoder(vocab_list=[*"123"])
     made = translate.bi_vocabs_token_generator(b, b, ByteTextEncoder(), digits)
     assert next(made) == {"inputs": [51], "targets": [2]}
     samples = [{"inputs": "b", "targets": "a", "n": 7}]

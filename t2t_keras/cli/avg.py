@@ -42,6 +42,10 @@ def main() -> None:
     from t2t_keras import checkpoints
 
     if FLAGS.checkpoints:
+        if not all(name.strip() for name in FLAGS.checkpoints):
+            raise UserError(
+                f"--checkpoints={','.join(FLAGS.checkpoints)} has an empty name: remove it."
+            )
         paths = [
             os.path.join(prefix, name) if os.path.isdir(prefix) else prefix + name
             for name in (name.strip() for name in FLAGS.checkpoints)

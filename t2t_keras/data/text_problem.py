@@ -117,6 +117,10 @@ class Text2TextProblem(Problem):
         """
         if (other := self.use_vocab_from_other_problem) is not None:
             return other.get_or_create_vocab(data_dir, tmp_dir, force_get)
+        if self.vocab_type not in (kinds := [v for n, v in vars(VocabType).items() if n.isupper()]):
+            raise UserError(
+                f"vocab_type of {self.name} must be one of {', '.join(kinds)}, got {self.vocab_type!r}."
+            )
         if self.vocab_filename is None:
             return text.ByteTextEncoder()
         lines = None

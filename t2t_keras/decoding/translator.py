@@ -16,7 +16,7 @@ from t2t_keras.decode_settings import SENTENCES, DecodeSettings, require_compila
 from t2t_keras.decoding.constraints import Phrases
 from t2t_keras.decoding.logits import Constraint, LogitsProcessor
 from t2t_keras.decoding.searches import kept_top_k, named_processors, search
-from t2t_keras.errors import UserError, warn
+from t2t_keras.errors import UserError, require_several, warn
 from t2t_keras.ids import EOS_ID, PAD_ID, until_eos, without_padding
 from t2t_keras.model_kinds import CLASSIFICATION
 from t2t_keras.open_graph import open_graph_of_model
@@ -136,6 +136,9 @@ class Translator:
         Raises:
             UserError: the vocabulary cannot express a line; the message names it.
         """
+        for name, texts in (("lines", lines), ("prefixes", prefixes), ("phrases", phrases)):
+            if isinstance(texts, str):
+                require_several(name, texts)
         given = (lines, prefixes or [""] * len(lines), phrases or [()] * len(lines))
         rows = enumerate(zip(*given, strict=True), start=1)
         sentences = (self._sentence(Line(number, *row)) for number, row in rows)

@@ -11,7 +11,7 @@ import unicodedata
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
-from t2t_keras.errors import UserError
+from t2t_keras.errors import UserError, require_several
 
 if TYPE_CHECKING:
     from sacrebleu.metrics.bleu import BLEUScore
@@ -48,6 +48,8 @@ def bleu(references: Sequence[str], hypotheses: Sequence[str], language: str = "
     """
     if language not in LANGUAGES:
         raise UserError(f"language must be one of {', '.join(LANGUAGES)}, got {language!r}.")
+    require_several("references", references)
+    require_several("hypotheses", hypotheses)
     if len(references) != len(hypotheses):
         raise UserError(
             f"{len(references)} references but {len(hypotheses)} translations; "
@@ -238,6 +240,8 @@ def rouge(references: Sequence[Sequence[str]], hypotheses: Sequence[str]) -> dic
     Raises:
         UserError: there are no summaries, the numbers differ, or `rouge-score` is missing.
     """
+    for name, texts in (("hypotheses", hypotheses), *(("references", each) for each in references)):
+        require_several(name, texts)
     if not hypotheses or len(references) != len(hypotheses):
         raise UserError(
             f"ROUGE needs a reference for each summary, got {len(references)} and {len(hypotheses)}."

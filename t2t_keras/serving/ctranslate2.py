@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from t2t_keras.errors import UserError
+from t2t_keras.errors import UserError, require_several
 from t2t_keras.ids import EOS_ID, until_eos
 from t2t_keras.settings import INT32
 from t2t_keras.text import (
@@ -81,6 +81,7 @@ class CTranslate2Translator:
         Raises:
             UserError: a line has more tokens than the model has positions, or a number is out of range.
         """
+        require_several("lines", lines)
         if not 1 <= top_beams <= beam_size or batch_size < 1:
             raise UserError(
                 f"top_beams must be from 1 to beam_size={beam_size}, got {top_beams}, and batch_size "

@@ -10,7 +10,7 @@ import threading
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
-from t2t_keras.errors import UserError
+from t2t_keras.errors import UserError, require_several
 from t2t_keras.ids import EOS_ID, PAD_ID, RESERVED_TOKENS
 from t2t_keras.text.encoders import TensorEncoder
 
@@ -69,6 +69,7 @@ class SentencePieceEncoder(TensorEncoder):
         Raises:
             UserError: there is no text, its characters do not fit into the size, or the package is missing.
         """
+        require_several("generator", generator)
         train = import_sentencepiece().SentencePieceTrainer.train
         if model_type not in MODEL_TYPES:
             allowed = ", ".join(MODEL_TYPES)

@@ -231,11 +231,11 @@ class EvaluationHistory:
         return steps, [self.figures[step][metric] for step in steps]
 
     def best(self, metric: str) -> int | None:
-        """Returns the first step with the best `metric`; None if no step has it."""
-        steps, values = self.of(metric)
+        """Returns the first step with the best `metric`; None if no step has it, as a finite number."""
         sign = 1 if METRICS[metric] else -1
-        signed = [sign * value for value in values]
-        return min(zip(signed, steps, strict=True))[1] if steps else None
+        found = zip(*self.of(metric), strict=True)
+        signed = [(sign * value, step) for step, value in found if math.isfinite(value)]
+        return min(signed)[1] if signed else None
 
 
 METRICS = {"loss": True, "accuracy": False, "bleu": False, "f1": False}

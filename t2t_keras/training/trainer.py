@@ -332,17 +332,23 @@ class Trainer:
         # With float16, the norm is infinite in the steps that loss scaling skips.
         norm = 0.0 if self.model.compute_dtype == "float16" else sums.gradient_norm
         if trouble := self._losses.trouble(step, sums.loss / max(sums.tokens, 1.0), norm):
-            newest = self.checkpoints.newest
-            raise UserError(
-                f"{trouble}. Lower the learning rate, raise learning_rate_warmup_steps or set "
-                "clip_grad_norm, and start again in another --output_dir"
-                + (f" (--warm_start_from={newest})." if newest else ".")
-            )
+            raise self._diverged(trouble)
         rate = self.engine.learning_rate
         self._progress.update(step, sums, seconds, rate)
         if mean is not None:
             values = {"loss": mean, "learning_rate": rate, "gradient_norm": sums.gradient_norm}
             self.train_log.write(step, values | self._progress.speed)
+
+    def _diverged(self, trouble: str) -> UserError:
+        """Returns the error for a run that learns nothing more; it names the newest sound checkpoint."""
+        steps, losses = self.history.of("loss")
+        sound = [s for s, loss in zip(steps, losses, strict=True) if math.isfinite(loss)]
+        newest = self.checkpoints.prefix(sound[-1]) if sound else ""
+        return UserError(
+            f"{trouble}. Lower the learning rate, raise learning_rate_warmup_steps or set "
+            "clip_grad_norm, and start again in another --output_dir"
+            + (f" (--warm_start_from={newest})." if os.path.exists(f"{newest}.index") else ".")
+        )
 
     def _evaluate(self, step: int) -> None:
         """Evaluates, unless this step was evaluated before the run was interrupted."""
@@ -375,6 +381,8 @@ class Trainer:
             self.eval_log.write(step, figures)
             self.train_log.flush()
             self.eval_log.flush()
+        if not math.isfinite(figures["loss"]):
+            raise self._diverged(f"the loss of dev is {figures['loss']} after step {step}")
 
     def _leave_if_asked(self) -> None:
         if self._stop.name and self.engine.hosts == 1:

@@ -1,0 +1,85 @@
+"""Mistakes in a call or in flags that used to pass without a word: each is an error in one line."""
+
+import json
+import math
+
+import numpy as np
+import pytest
+import toy
+
+from t2t_keras import metrics, registry
+from t2t_keras.data import Text2TextProblem
+from t2t_keras.decoding import Translator
+from t2t_keras.errors import UserError
+from t2t_keras.serving import TextClient
+from t2t_keras.text import SentencePieceEncoder, SubwordTextEncoder, TokenTextEncoder
+from t2t_keras.training.evaluation import EvaluationHistory
+
+
+class Unfinished(Text2TextProblem):
+    vocab_type = "subword"
+
+
+ONE_TEXT = {
+    "translate": lambda: Translator.translate(None, "two cups"),
+    "prefixes": lambda: Translator.translate(None, ["two"], "a"),
+    "client": lambda: TextClient.translate(None, "two cups"),
+    "bytes": lambda: TextClient.translate(None, b"two cups"),
+    "bleu": lambda: metrics.bleu("a b", "a b"),
+    "hypotheses": lambda: metrics.bleu(["a b"], "a b"),
+    "rouge": lambda: metrics.rouge(["a b"], ["a b"]),
+    "subwords": lambda: SubwordTextEncoder.build_from_generator("a b c", 20),
+    "SentencePiece": lambda: SentencePieceEncoder.build_from_generator("a b c", 20),
+    "words": lambda: TokenTextEncoder(vocab_list="abc"),
+}
+
+
+@pytest.mark.parametrize("call", ONE_TEXT.values(), ids=ONE_TEXT)
+def test_one_text_is_not_many_letters(call):
+    with pytest.raises(UserError, match=r"takes a list of texts, got one, .*: put it in brackets"):
+        call()
+
+
+@pytest.mark.parametrize("kind", ["subword", None, "SUBWORD"])
+def test_an_unknown_kind_of_vocabulary_is_not_bytes(monkeypatch, tmp_path, kind):
+    monkeypatch.setattr(Unfinished, "vocab_type", kind)
+    with pytest.raises(
+        UserError, match=r"vocab_type of unfinished must be one of .*subwords.*, got"
+    ):
+        Unfinished().get_or_create_vocab(tmp_path, tmp_path)
+
+
+def test_an_empty_name_is_not_the_newest_checkpoint(tmp_path):
+    done = toy.command("avg", "--checkpoints=a,", f"--output_path={tmp_path / 'mean'}")
+    assert "--checkpoints=a, has an empty name: remove it" in toy.complaint(done)
+
+
+def test_a_loss_that_is_no_number_is_never_the_best(tmp_path):
+    history = EvaluationHistory(str(tmp_path), 0)
+    for step, loss in ((1, math.nan), (2, 3.0), (3, math.inf), (4, 2.5)):
+        history.add(step, {"loss": loss})
+        assert history.best("loss") == {1: None, 2: 2, 3: 2, 4: 4}[step]
+
+
+def test_a_dev_loss_that_is_no_number_ends_the_run(tmp_path, monkeypatch):
+    """The advice names the newest checkpoint whose dev loss was a number."""
+    from t2t_keras.training import Trainer, TrainSettings, evaluation
+
+    losses = iter([3.0, math.nan])
+    monkeypatch.setattr(
+        evaluation.Evaluation,
+        "__call__",
+        lambda self, done=None: {"loss": next(losses), "accuracy": 0.0},
+    )
+    data_dir = toy.generate(tmp_path)
+    settings = TrainSettings(train_steps=6, local_eval_frequency=2)
+    hp = registry.hparams(toy.hparams(num_hidden_layers=1))
+    problem = registry.problem(toy.PROBLEM)
+    trainer = Trainer(problem, hp, str(data_dir), str(tmp_path / "run"), settings)
+    with pytest.raises(UserError, match="the loss of dev is nan after step 4") as caught:
+        trainer.run()
+    assert str(caught.value).endswith(f"(--warm_start_from={tmp_path / 'run' / 'model.ckpt-2'}).")
+    assert (tmp_path / "run" / "best").read_text() == "model.ckpt-2\n"
+    lines = (tmp_path / "run" / "evaluations.jsonl").read_text().splitlines()
+    assert [json.loads(line)["step"] for line in lines] == [2, 4]
+    assert np.isnan(json.loads(lines[1])["loss"])
