@@ -112,6 +112,17 @@ def test_a_second_process_waits_and_begins_a_new_file(path, capsys):
     assert os.listdir(path.parent) == ["out"]
 
 
+def test_a_file_without_a_record_is_left_alone(path):
+    """Such as the input, if that is named so."""
+    mine = path.with_name("out.unfinished")
+    mine.write_text("mine\n")
+    with pytest.raises(
+        UserError, match=r"out\.unfinished is there, and no earlier run has made it"
+    ):
+        begun(path)
+    assert mine.read_text() == "mine\n" and os.listdir(path.parent) == ["out.unfinished"]
+
+
 @pytest.mark.parametrize("record", [b"", b"{", b"[]", b"\xff"])
 def test_starts_over_when_the_record_is_damaged(path, record):
     begun(path, "a").close()

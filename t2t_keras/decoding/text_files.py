@@ -153,7 +153,7 @@ class ResumableFile:
     Until then it is `PATH.unfinished`; `PATH.unfinished.ahead` holds lines that were decoded out of
     order, and `PATH.unfinished.json` records what the lines are made from. Opened again with the same
     record, it resumes after the last complete line; with another record it starts over and reports the
-    difference.
+    difference. A file of that name without a record is not ours: it is left alone, and a `UserError`.
 
     Args:
         path: the file.
@@ -175,7 +175,13 @@ class ResumableFile:
         with writing(self.name):
             # Waits for another process that writes the file: both would append their lines to it.
             self._file = open_locked(self._unfinished, path)
-            if self._unfinished.stat().st_size or self._record.exists():
+            if self._unfinished.stat().st_size and not self._record.exists():
+                self._file.close()
+                raise UserError(
+                    f"{self._unfinished} is there, and no earlier run has made it: move it away, or name "
+                    "another output file."
+                )
+            if self._record.exists():
                 why_not = self._why_not(made_from)
                 if why_not:
                     report(f"starting {self._unfinished} over: {why_not}")
@@ -188,9 +194,7 @@ class ResumableFile:
             if not self.lines and not self.ahead:
                 self._file.truncate(0)
                 self._kept.write_bytes(b"")
-                self._record.unlink(missing_ok=True)
-                if made_from is not None:
-                    write_json(self._record, made_from)
+                write_json(self._record, made_from or {})
             self._ahead = open(self._kept, "ab")
             self._waiting = max(self.ahead, default=0)
 
@@ -236,7 +240,7 @@ class ResumableFile:
             before = json.loads(self._record.read_text("utf-8"))
         except (FileNotFoundError, ValueError):
             before = None
-        if not isinstance(before, dict):
+        if not isinstance(before, dict) or not before:
             return "it has no record of what it was made from"
         return ", ".join(changes(before, made_from))
 
