@@ -118,11 +118,16 @@ def test_a_damaged_index_is_made_again(shards, content):
     assert path.read_bytes() != content
 
 
-def test_other_shards_under_the_same_names_are_read_again(shards):
+def test_other_shards_under_the_same_names_need_a_new_index(shards):
     directory = shards[0]
-    read_index(directory, "toy", "train")
+    index = read_index(directory, "toy", "train").path
     path = directory / "toy-train-00001-of-00003"
     (record,) = write_records(path, [{"inputs": [7, 8, 1], "targets": [9, 1]}])
+    before = index.read_bytes()
+    with pytest.raises(UserError, match=rf"{path} has 1 examples, and {index.name} says 0: "):
+        read_index(directory, "toy", "train")
+    assert index.read_bytes() == before
+    index.unlink()
     found = read_index(directory, "toy", "train")
     assert found.counts.tolist() == [5, 1, 300]
     assert [found.lengths[side][5] for side in SIDES] == [3, 2]
@@ -148,6 +153,20 @@ def test_a_damaged_shard_is_found_while_there_is_no_index(shards, place):
     path.write_bytes(content if place else content[:-3])
     with pytest.raises(UserError, match=f"^The shard {path} is truncated or corrupt.*again.$"):
         read_index(shards[0], "toy", "train")
+
+
+@pytest.mark.parametrize("junk", [1, 5, 11])
+def test_a_shard_ends_with_a_record(shards, junk):
+    """Cut within the head of a record, or with bytes after the last one."""
+    path = shards[0] / "toy-train-00000-of-00003"
+    content = path.read_bytes()
+    first = 16 + int.from_bytes(content[:8], "little")
+    for damaged in (content[: first + junk], content + bytes(junk)):
+        path.write_bytes(damaged)
+        with pytest.raises(
+            UserError, match=rf"^The shard {path} is truncated or corrupt .{junk} bytes after the last"
+        ):
+            read_index(shards[0], "toy", "train")
 
 
 @pytest.mark.parametrize("record", [b"not an example", b"", b"\xff\xfe is quoted by TensorFlow"])

@@ -84,16 +84,20 @@ def read_index(
 
     A stored index that matches the file sizes is used without reading the shards. Otherwise the
     shards are read completely, their checksums are verified, and the index is stored if possible. A
-    shard that is missing, damaged or lacks the int64 list of a side is a `UserError`.
+    shard that is missing, damaged or lacks the int64 list of a side is a `UserError`, and so is one
+    with another number of examples than the stored index says.
     """
     paths = find_shards(data_dir, name, split)
     path = index_path(data_dir, name, split)
-    stored = _load(path, paths, sides)
-    if stored is None:
+    stored = _load(path, sides)
+    if stored is None or not _fits(stored, paths):
         tables, progress = [], CountProgress(f"{name}-{split}", "shards", len(paths))
         for number, shard in enumerate(paths):
             progress.update(number)
             tables.append(_measure(shard, sides))
+        expected = [] if stored is None else stored[0].tolist()
+        if len(expected) == len(paths):
+            _require_counts(path, paths, tables, expected)
         with contextlib.suppress(OSError):
             write_index(data_dir, name, split, tables)
         stored = _joined(tables)
@@ -135,8 +139,8 @@ def _joined(tables: Sequence[Table]) -> _Stored:
     return counts, columns.pop("sizes"), columns
 
 
-def _load(path: Path, paths: Sequence[Path], sides: Sequence[str]) -> _Stored | None:
-    """Returns the stored index; None if it is absent, damaged or not of shards of these sizes."""
+def _load(path: Path, sides: Sequence[str]) -> _Stored | None:
+    """Returns the stored index; None if it is absent or damaged."""
     try:
         with path.open("rb") as file, np.load(file, allow_pickle=False) as columns:
             stored = [columns[field] for field in ("counts", "sizes", *sides)]
@@ -148,10 +152,26 @@ def _load(path: Path, paths: Sequence[Path], sides: Sequence[str]) -> _Stored | 
     if (counts < 0).any() or any(len(column) != counts.sum() for column in stored[1:]):
         return None
     sizes, *lengths = (column.astype(np.uint32) for column in stored[1:])
-    ends = np.concatenate([[0], np.cumsum(sizes + np.int64(_FRAME_BYTES))])[np.cumsum(counts)]
-    if np.diff(ends, prepend=0).tolist() != [shard.stat().st_size for shard in paths]:
-        return None
     return counts, sizes, dict(zip(sides, lengths, strict=True))
+
+
+def _fits(stored: _Stored, paths: Sequence[Path]) -> bool:
+    """Returns True if an index is of shards of these sizes."""
+    counts, sizes, _ = stored
+    ends = np.concatenate([[0], np.cumsum(sizes + np.int64(_FRAME_BYTES))])[np.cumsum(counts)]
+    return np.diff(ends, prepend=0).tolist() == [shard.stat().st_size for shard in paths]
+
+
+def _require_counts(
+    index: Path, paths: Sequence[Path], tables: Sequence[Table], expected: Sequence[int]
+) -> None:
+    """Checks that shards have as many examples as when their index was stored."""
+    for path, table, count in zip(paths, tables, expected, strict=True):
+        if (found := len(table["sizes"])) != count:
+            raise UserError(
+                f"The shard {path} has {found} examples, and {index.name} says {count}: {_AGAIN}; or "
+                f"delete {index} if the shards were made anew."
+            )
 
 
 def _measure(path: Path, sides: Sequence[str]) -> Table:
@@ -169,6 +189,9 @@ def _measure(path: Path, sides: Sequence[str]) -> Table:
                 what = f"is truncated or corrupt (a record of {length:,} bytes)"
                 raise UserError(f"The shard {path} {what}: {_AGAIN}.")
             file.seek(length + FOOTER_BYTES, os.SEEK_CUR)
+        if header:
+            what = f"is truncated or corrupt ({len(header)} bytes after the last record)"
+            raise UserError(f"The shard {path} {what}: {_AGAIN}.")
     chunks = tf.data.TFRecordDataset(str(path), buffer_size=_READ_BUFFER).batch(_MEASURED_AT_ONCE)
     columns: dict[str, list] = {"sizes": [], **{side: [] for side in sides}}
     first = 1
