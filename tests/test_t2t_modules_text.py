@@ -2,6 +2,7 @@
 
 import gzip
 import importlib
+import random
 
 import pytest
 from corpus_files import stored_examples, write_archive, write_lines
@@ -166,13 +167,15 @@ def test_other_fields_of_ids_are_stored_and_only_the_vocabulary_encodes(tmp_path
         def generate_samples(self, data_dir, tmp_dir, split):
             sample = {"note": "not of ids", "weights": [0.5]}
             for n in (2, 3):  # one dictionary, changed
-                yield sample.update(inputs="a" * n, targets="b", marks=[n] * n) or sample
+                marks = [n, random.randrange(9)]
+                yield sample.update(inputs="a" * n, targets="b", marks=marks) or sample
 
     Marked().generate_data(tmp_path, tmp_path)
     examples = stored_examples(tmp_path / "marked-train-00000-of-00001")
-    a, b = 99, 100
+    a, b, seeded = 99, 100, random.Random(429459)  # T2T's --random_seed
     assert sorted(examples, key=lambda example: example["marks"]) == [
-        {"inputs": [a] * n + [1], "targets": [b, 1], "marks": [n] * n} for n in (2, 3)
+        {"inputs": [a] * n + [1], "targets": [b, 1], "marks": [n, seeded.randrange(9)]}
+        for n in (2, 3)
     ]
 
 

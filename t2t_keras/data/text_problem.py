@@ -238,8 +238,9 @@ class Text2TextProblem(Problem):
 
     def _seed(self, split: str) -> None:
         """Seeds Python and NumPy for a split: if resumed, it must not depend on draws made before it."""
-        random.seed(f"{self.random_seed} {split}")
-        np.random.seed(random.getrandbits(32))
+        first = split == DatasetSplit.TRAIN  # as in T2T, whose further splits go on with its draws
+        random.seed(self.random_seed if first else f"{self.random_seed} {split}")
+        np.random.seed(self.random_seed % 2**32 if first else random.getrandbits(32))
 
 
 def whole_samples(
