@@ -18,7 +18,7 @@ from t2t_keras.network_settings import INFERENCE_SETTINGS
 from t2t_keras.precision import in_precision
 from t2t_keras.serving import CTranslate2Translator, SavedModel, TextClient
 from t2t_keras.settings import HParams
-from t2t_keras.text.encoders import require_vocabulary
+from t2t_keras.text.encoders import digest, require_vocabulary
 
 _EXPORTS = ("saved_model.pb", "[0-9]*/saved_model.pb", "model.bin")
 
@@ -169,6 +169,12 @@ class TrainedModel:
             registry.require_fit(self.problem, models[-1])
             if spare := require_vocabulary(models[-1], of_problem.vocab_size, run, self.data_dir):
                 warn(spare)
+            for side, encoder in of_problem.vocabulary.items() if "vocabulary" in run else ():
+                if run["vocabulary"].get(side) != digest(encoder):
+                    raise UserError(
+                        f"the vocabulary of the {side} in {self.data_dir} is not that of {prefix}, though "
+                        "it has the same size: give the data that the model was trained on, --data_dir."
+                    )
         self.model: Any = Ensemble(models) if len(models) > 1 else models[0]
         if precision:
             self.model = in_precision(self.model, precision)

@@ -83,3 +83,21 @@ def test_a_dev_loss_that_is_no_number_ends_the_run(tmp_path, monkeypatch):
     lines = (tmp_path / "run" / "evaluations.jsonl").read_text().splitlines()
     assert [json.loads(line)["step"] for line in lines] == [2, 4]
     assert np.isnan(json.loads(lines[1])["loss"])
+
+
+def test_a_run_knows_its_vocabulary_by_its_pieces(tmp_path):
+    """With another of the same size it is neither resumed nor decoded."""
+    data_dir = toy.generate(tmp_path)
+    toy.train(tmp_path, 2, "--eval_steps=1", "--decode_hparams=extra_length=0,beam_size=1")
+    [vocabulary] = data_dir.glob("vocab.*")
+    reserved, pieces = (lines := vocabulary.read_text().splitlines())[:2], lines[2:]
+    vocabulary.write_text("\n".join([*reserved, *reversed(pieces)]) + "\n")
+    flags = (f"--output_dir={tmp_path / 'run'}", f"--data_dir={data_dir}")
+    done = toy.command(
+        "decode", *flags, "--decode_from_file=-", "--decode_to_file=-", input="a b\n"
+    )
+    said = toy.complaint(done)
+    assert f"the vocabulary of the inputs in {data_dir} is not that of " in said
+    hp = f"--hparams={toy.hparams(num_hidden_layers=1)}"
+    done = toy.command("train", f"--problem={toy.PROBLEM}", hp, *flags, "--train_steps=4")
+    assert "holds a run with other settings (vocabulary was " in toy.complaint(done)

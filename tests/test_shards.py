@@ -164,7 +164,8 @@ def test_a_shard_ends_with_a_record(shards, junk):
     for damaged in (content[: first + junk], content + bytes(junk)):
         path.write_bytes(damaged)
         with pytest.raises(
-            UserError, match=rf"^The shard {path} is truncated or corrupt .{junk} bytes after the last"
+            UserError,
+            match=rf"^The shard {path} is truncated or corrupt .{junk} bytes after the last",
         ):
             read_index(shards[0], "toy", "train")
 

@@ -135,7 +135,10 @@ def files_beside(output: str, prefixes: Sequence[str]) -> dict[str, str]:
     }
 
 
-_IDENTITY = ("problem", "model", "source_vocab_size", "target_vocab_size", "target_space_id")
+_IDENTITY = (
+    *("problem", "model", "source_vocab_size", "target_vocab_size", "target_space_id"),
+    "vocabulary",
+)
 
 
 def _difference(first: str, other: str) -> str:

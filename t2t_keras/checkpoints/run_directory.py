@@ -52,6 +52,7 @@ _RUN = {
     **dict.fromkeys(("problem?", "model?", "hparams_set?", "precision?"), str),
     **dict.fromkeys(("source_vocab_size?", "target_vocab_size?"), _SIZE),
     "target_space_id?": range(2**31),
+    "vocabulary?": {str: str},
     "inference_only?": bool,
     "averages?": {str: [str]},
     "starts?": [_START],

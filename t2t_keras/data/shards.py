@@ -89,8 +89,8 @@ def read_index(
     """
     paths = find_shards(data_dir, name, split)
     path = index_path(data_dir, name, split)
-    stored = _load(path, sides)
-    if stored is None or not _fits(stored, paths):
+    stored, fits = _load(path, paths, sides)
+    if stored is None or not fits:
         tables, progress = [], CountProgress(f"{name}-{split}", "shards", len(paths))
         for number, shard in enumerate(paths):
             progress.update(number)
@@ -139,27 +139,22 @@ def _joined(tables: Sequence[Table]) -> _Stored:
     return counts, columns.pop("sizes"), columns
 
 
-def _load(path: Path, sides: Sequence[str]) -> _Stored | None:
-    """Returns the stored index; None if it is absent or damaged."""
+def _load(path: Path, paths: Sequence[Path], sides: Sequence[str]) -> tuple[_Stored | None, bool]:
+    """Returns the stored index, None if it is absent or damaged, and whether it is of shards of these sizes."""
     try:
         with path.open("rb") as file, np.load(file, allow_pickle=False) as columns:
             stored = [columns[field] for field in ("counts", "sizes", *sides)]
     except Exception:  # for other files NumPy, zipfile and zlib raise a dozen types
-        return None
+        return None, False
     if any(column.ndim != 1 or column.dtype.kind not in "iu" for column in stored):
-        return None
+        return None, False
     counts = stored[0].astype(np.int64)
     if (counts < 0).any() or any(len(column) != counts.sum() for column in stored[1:]):
-        return None
+        return None, False
     sizes, *lengths = (column.astype(np.uint32) for column in stored[1:])
-    return counts, sizes, dict(zip(sides, lengths, strict=True))
-
-
-def _fits(stored: _Stored, paths: Sequence[Path]) -> bool:
-    """Returns True if an index is of shards of these sizes."""
-    counts, sizes, _ = stored
     ends = np.concatenate([[0], np.cumsum(sizes + np.int64(_FRAME_BYTES))])[np.cumsum(counts)]
-    return np.diff(ends, prepend=0).tolist() == [shard.stat().st_size for shard in paths]
+    fits = np.diff(ends, prepend=0).tolist() == [shard.stat().st_size for shard in paths]
+    return (counts, sizes, dict(zip(sides, lengths, strict=True))), fits
 
 
 def _require_counts(

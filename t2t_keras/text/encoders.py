@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import abc
 import functools
+import hashlib
 import os
 from collections.abc import Container, Iterable, Mapping, Sequence
 from types import ModuleType
@@ -42,12 +43,10 @@ class TensorEncoder(abc.ABC):
     """True if `sample_tensor` draws one of several ways to split a text."""
 
     num_reserved_ids: int = len(RESERVED_TOKENS)
-    _entries: Sequence[Any]  # the vocabulary, in the order of the ids
+    vocab_size: int
+    """The number of ids, including those of padding and end of sentence."""
 
-    @property
-    def vocab_size(self) -> int:
-        """The number of ids, including those of padding and end of sentence."""
-        return len(self._entries)
+    _entries: Sequence[Any]  # the vocabulary, in the order of the ids
 
     @abc.abstractmethod
     def encode(self, text: str) -> list[int]:
@@ -132,7 +131,7 @@ class TensorEncoder(abc.ABC):
 class ByteTextEncoder(TensorEncoder):
     """UTF-8 bytes as ids 2 to 257 (T2T: `ByteTextEncoder`)."""
 
-    _entries = _BYTES
+    _entries, vocab_size = _BYTES, len(_BYTES)
 
     def encode(self, text: str) -> list[int]:
         """Returns one id per byte."""
@@ -178,6 +177,7 @@ class TokenTextEncoder(TensorEncoder):
             self._entries = [*RESERVED_TOKENS, *listed]
         else:
             raise UserError("TokenTextEncoder got no tokens: give vocab_filename or vocab_list.")
+        self.vocab_size = len(self._entries)
         self._ids = {token: i for i, token in enumerate(self._entries)}
         self.replace_oov = replace_oov
         self._replacement = None if replace_oov is None else self._ids.get(replace_oov)
@@ -292,7 +292,7 @@ class SubwordTextEncoder(TensorEncoder):
         return encoder
 
     def _set_subtokens(self, subtokens: list[str]) -> None:
-        self._entries = subtokens
+        self._entries, self.vocab_size = subtokens, len(subtokens)
         self._ids = {subtoken: i for i, subtoken in enumerate(subtokens) if subtoken}
         self._alphabet = ESCAPE_CHARACTERS.union(*subtokens)
         lengths: dict[str, set[int]] = {}
@@ -458,6 +458,15 @@ class RealEncoder(TextEncoder):
 
     encode = staticmethod(lambda s: [*map(float, s.split())])  # type: ignore[assignment]
     decode_list = staticmethod(lambda ids: [*map(str, ids)])
+
+
+def digest(encoder: Any) -> str:
+    """Returns a digest of a vocabulary: of its pieces in the order of their ids."""
+    if isinstance(encoder, TensorEncoder):
+        pieces = encoder._entries
+    else:  # classes, or an encoder of a user
+        pieces = [encoder.decode([i]) for i in range(encoder.vocab_size)]
+    return hashlib.sha256(repr([*pieces]).encode()).hexdigest()[:16]
 
 
 _TABLES = {"inputs": "source_vocab_size", "targets": "target_vocab_size"}

@@ -29,6 +29,7 @@ from t2t_keras.errors import UserError
 from t2t_keras.files import locked_directory, write_text, writing
 from t2t_keras.progress import StopRequests
 from t2t_keras.settings import HParams
+from t2t_keras.text.encoders import digest
 from t2t_keras.training.engine import (
     Engine,
     EngineSettings,
@@ -170,6 +171,7 @@ class Trainer:
         self._run_settings = {  # those besides the hyperparameters that affect the result
             **describe(model),
             "problem": problem.name,
+            "vocabulary": {side: digest(each) for side, each in of_problem.vocabulary.items()},
             "random_seed": s.engine.random_seed,
             "on_the_fly": self.tmp_dir is not None,
             "precision": model.compute_dtype,
