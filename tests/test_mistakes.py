@@ -101,3 +101,30 @@ def test_a_run_knows_its_vocabulary_by_its_pieces(tmp_path):
     hp = f"--hparams={toy.hparams(num_hidden_layers=1)}"
     done = toy.command("train", f"--problem={toy.PROBLEM}", hp, *flags, "--train_steps=4")
     assert "holds a run with other settings (vocabulary was " in toy.complaint(done)
+
+
+def test_float16_that_always_overflows_ends_the_run(tmp_path, monkeypatch):
+    from t2t_keras.training import EngineSettings, Trainer, TrainSettings, train_step
+
+    update = train_step.LossScale.update
+    monkeypatch.setattr(train_step.LossScale, "update", lambda self, finite: update(self, False))
+    monkeypatch.setattr(train_step, "FIRST_LOSS_SCALE", 8.0)
+    data_dir, hp = toy.generate(tmp_path), registry.hparams(toy.hparams(num_hidden_layers=1))
+    engine = EngineSettings(precision="float16", distribute="none")
+    settings = TrainSettings(train_steps=60, engine=engine)
+    problem = registry.problem(toy.PROBLEM)
+    trainer = Trainer(problem, hp, str(data_dir), str(tmp_path / "run"), settings).prepare()
+    assert "3,000 examples, " in trainer.description()[0]
+    with pytest.raises(UserError, match=r"^gradients overflow in float16, so nothing is learned"):
+        trainer.run()
+
+
+def test_a_run_says_how_many_examples_it_leaves_out(tmp_path):
+    from t2t_keras.data import Batches
+
+    data_dir, hp = toy.generate(tmp_path), registry.hparams(toy.hparams(max_length=6))
+    batches = Batches(registry.problem(toy.PROBLEM), "train", str(data_dir), hp)
+    left_out = 3000 - batches.examples
+    assert left_out > 100
+    said = f"{batches.examples:,} examples ({left_out:,} others are too long or too short), "
+    assert said in batches.description()

@@ -591,9 +591,11 @@ class Batches(SplitBatches):
 
     def description(self) -> str:
         """Returns one line with the number of shapes, examples and batches."""
+        left_out = len(self._stored) - self.examples
         return (
-            f"{super().description()}; {self.examples:,} examples, "
-            f"{self.batches_per_epoch:,.0f} batches per epoch"
+            f"{super().description()}; {self.examples:,} examples"
+            + (f" ({left_out:,} others are too long or too short)" if left_out else "")
+            + f", {self.batches_per_epoch:,.0f} batches per epoch"
         )
 
     def dataset(self, start_step: int = 0) -> tf.data.Dataset:

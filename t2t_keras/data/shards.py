@@ -263,6 +263,9 @@ class StoredExamples:
         self._checked = np.zeros(len(index.sizes), bool)
         self._lock = threading.Lock()
 
+    def __len__(self) -> int:
+        return len(self._checked)
+
     def read(self, rows: np.ndarray) -> list[bytes]:
         shards = np.searchsorted(self._first, rows, side="right") - 1
         places, sizes = self._places[rows].tolist(), self._sizes[rows].tolist()

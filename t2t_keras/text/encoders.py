@@ -43,10 +43,12 @@ class TensorEncoder(abc.ABC):
     """True if `sample_tensor` draws one of several ways to split a text."""
 
     num_reserved_ids: int = len(RESERVED_TOKENS)
-    vocab_size: int
-    """The number of ids, including those of padding and end of sentence."""
-
     _entries: Sequence[Any]  # the vocabulary, in the order of the ids
+
+    @property  # which classes of users replace
+    def vocab_size(self) -> int:
+        """The number of ids, including those of padding and end of sentence."""
+        return len(self._entries)
 
     @abc.abstractmethod
     def encode(self, text: str) -> list[int]:
@@ -131,7 +133,7 @@ class TensorEncoder(abc.ABC):
 class ByteTextEncoder(TensorEncoder):
     """UTF-8 bytes as ids 2 to 257 (T2T: `ByteTextEncoder`)."""
 
-    _entries, vocab_size = _BYTES, len(_BYTES)
+    _entries = _BYTES
 
     def encode(self, text: str) -> list[int]:
         """Returns one id per byte."""
@@ -177,7 +179,6 @@ class TokenTextEncoder(TensorEncoder):
             self._entries = [*RESERVED_TOKENS, *listed]
         else:
             raise UserError("TokenTextEncoder got no tokens: give vocab_filename or vocab_list.")
-        self.vocab_size = len(self._entries)
         self._ids = {token: i for i, token in enumerate(self._entries)}
         self.replace_oov = replace_oov
         self._replacement = None if replace_oov is None else self._ids.get(replace_oov)
@@ -292,7 +293,7 @@ class SubwordTextEncoder(TensorEncoder):
         return encoder
 
     def _set_subtokens(self, subtokens: list[str]) -> None:
-        self._entries, self.vocab_size = subtokens, len(subtokens)
+        self._entries = subtokens
         self._ids = {subtoken: i for i, subtoken in enumerate(subtokens) if subtoken}
         self._alphabet = ESCAPE_CHARACTERS.union(*subtokens)
         lengths: dict[str, set[int]] = {}
@@ -461,11 +462,9 @@ class RealEncoder(TextEncoder):
 
 
 def digest(encoder: Any) -> str:
-    """Returns a digest of a vocabulary: of its pieces in the order of their ids."""
-    if isinstance(encoder, TensorEncoder):
-        pieces = encoder._entries
-    else:  # classes, or an encoder of a user
-        pieces = [encoder.decode([i]) for i in range(encoder.vocab_size)]
+    """Returns a digest of a vocabulary: of its pieces in the order of their ids, or of its classes."""
+    others = range(encoder.vocab_size)  # an encoder of a user may decode whole texts only
+    pieces = getattr(encoder, "_entries", getattr(encoder, "class_labels", others))
     return hashlib.sha256(repr([*pieces]).encode()).hexdigest()[:16]
 
 

@@ -143,7 +143,6 @@ class SentencePieceEncoder(TensorEncoder):
         renumbered = self._theirs != list(range(processor.vocab_size()))
         self._ours = [ours[i] for i in range(processor.vocab_size())] if renumbered else None
         self._entries = [b"", b"", *map(self._text, others)]
-        self.vocab_size = len(self._entries)
 
     def _text(self, piece: int) -> bytes:
         processor = self._processor

@@ -288,6 +288,12 @@ class Engine:
         return accumulator is not None and int(np.asarray(accumulator.batches)) > 0
 
     @property
+    def overflows(self) -> bool:
+        """True if gradients in float16 overflow whatever the scale of the loss."""
+        scale = self._train_step.loss_scale
+        return scale is not None and scale.is_exhausted()
+
+    @property
     def learning_rate(self) -> float:
         """The learning rate of the next step."""
         return float(self._train_step.learning_rate())

@@ -359,6 +359,10 @@ class LossScale:
         self.good.assign(tf.where(doubled, tf.zeros_like(good), good))
         self.skipped.assign(self.skipped + tf.where(finite, 0, 1))
 
+    def is_exhausted(self) -> bool:
+        """Returns True if the last update overflowed with the smallest scale: the next ones will, too."""
+        return float(np.asarray(self.scale)) <= 1.0 and not int(np.asarray(self.good))
+
     def state(self) -> dict[str, keras.Variable]:
         return {variable.name: variable for variable in (self.scale, self.good, self.skipped)}
 

@@ -335,6 +335,10 @@ class Trainer:
         norm = 0.0 if self.model.compute_dtype == "float16" else sums.gradient_norm
         if trouble := self._losses.trouble(step, sums.loss / max(sums.tokens, 1.0), norm):
             raise self._diverged(trouble)
+        if self.engine.overflows:
+            raise self._diverged(
+                "gradients overflow in float16, so nothing is learned: use bfloat16"
+            )
         rate = self.engine.learning_rate
         self._progress.update(step, sums, seconds, rate)
         if mean is not None:
