@@ -21,6 +21,14 @@ SUBWORDS = SubwordTextEncoder.build_to_target_size(30, {"low_": 3, "lower": 2}, 
 WORDS = TokenTextEncoder(vocab_list=["a", "b", "a"])
 
 
+class Wider(text_encoder.TokenTextEncoder):
+    """An encoder of users with another size."""
+
+    @property
+    def vocab_size(self):
+        return super().vocab_size + 1
+
+
 @pytest.mark.parametrize(
     ("call", "result"),
     [
@@ -46,6 +54,7 @@ WORDS = TokenTextEncoder(vocab_list=["a", "b", "a"])
         (lambda: text_problems.metrics.Metrics.SET_RECALL, "set_recall"),
         (lambda: text_problems.modalities.ModalityType.REAL_L2_LOSS, "real_l2"),
         (lambda: text_encoder.OneHotClassLabelEncoder(["x", "y"]).encode("y"), [0, 1]),
+        (lambda: Wider(vocab_list=["a", "b"]).vocab_size, 5),
         (lambda: text_encoder.RealEncoder().encode("0.5 2"), [0.5, 2.0]),
         (lambda: text_encoder.RealEncoder().decode([0.5, 2]), "0.5 2"),
         (
