@@ -369,6 +369,8 @@ def _is_ours(registered: Any) -> bool:
 
 
 def _check_free(table: dict[str, Any], kind: str, name: str) -> None:
+    if not re.fullmatch(r"\w[\w.+-]*", name):  # it names files, too
+        raise UserError(f"{kind} {name!r} cannot be named so: use letters, digits, _, - and dots")
     if name in table or (table is _problems and name in _aliases):
         raise UserError(f"{kind} {name!r} is registered already: choose another name")
     if table is _problems and _without_suffixes(name)[0] != name:

@@ -7,12 +7,18 @@ import numpy as np
 import pytest
 import toy
 
-from t2t_keras import metrics, registry
+from t2t_keras import Transformer, metrics, registry
 from t2t_keras.data import Text2TextProblem
-from t2t_keras.decoding import Translator
+from t2t_keras.data.generation import CleaningRules
+from t2t_keras.decoding import Translator, beam_search
 from t2t_keras.errors import UserError
 from t2t_keras.serving import TextClient
-from t2t_keras.text import SentencePieceEncoder, SubwordTextEncoder, TokenTextEncoder
+from t2t_keras.text import (
+    ClassLabelEncoder,
+    SentencePieceEncoder,
+    SubwordTextEncoder,
+    TokenTextEncoder,
+)
 from t2t_keras.training.evaluation import EvaluationHistory
 
 
@@ -128,3 +134,29 @@ def test_a_run_says_how_many_examples_it_leaves_out(tmp_path):
     assert left_out > 100
     said = f"{batches.examples:,} examples ({left_out:,} others are too long or too short), "
     assert said in batches.description()
+
+
+LABELS = ClassLabelEncoder(["a", "b"])
+REFUSED = {
+    "max_ratio is nan": lambda: CleaningRules(max_ratio=math.nan),
+    "class 5 is out of range: 0 to 1": lambda: LABELS.decode([0, 5]),
+    "class -1 is out of range": lambda: LABELS.decode([-1]),
+    "hparams set '../x' cannot be named so": lambda: registry.register_hparams("../x")(
+        lambda: None
+    ),
+    "problem 'a/b' cannot be named so": lambda: registry.register_problem("a/b")(Unfinished),
+}
+
+
+@pytest.mark.parametrize("message", REFUSED)
+def test_values_out_of_range(message):
+    with pytest.raises(UserError, match=f"^{message}"):
+        REFUSED[message]()
+
+
+def test_no_prompts_have_no_continuations():
+    hp = registry.hparams("transformer_test")
+    model = Transformer(hp, source_vocab_size=None, target_vocab_size=20)
+    for shape in ((0, 3), (0, 0)):
+        ids, scores = beam_search(model, np.zeros(shape, np.int32), beam_size=2, extra_length=2)
+        assert (len(ids), len(scores)) == (0, 0)

@@ -62,7 +62,7 @@ class CleaningRules:
     def __post_init__(self):
         if self.max_characters < 0:
             raise UserError(f"max_characters is {self.max_characters}; it must be 0 or more.")
-        if self.max_ratio and self.max_ratio < 1:
+        if self.max_ratio and not self.max_ratio >= 1:  # nor NaN
             raise UserError(f"max_ratio is {self.max_ratio}; it must be 1 or more, or 0 for none.")
         if not 0 <= self.min_letters <= 1:
             raise UserError(f"min_letters is {self.min_letters}; it must be from 0 to 1.")

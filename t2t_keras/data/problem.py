@@ -110,6 +110,8 @@ class Problem:
         else:
             self._base_name = named
             self.name = named + "_copy" * was_copy + "_rev" * was_reversed
+        self.sides = ("inputs", "targets") if self.has_inputs else ("targets",)
+        """The names of the sequences of an example."""
         # Before any reversal, as hooks of T2T's users expect them.
         self._encoders: dict[str, Any] | None = None
         self._hparams: ProblemHParams | None = None
@@ -121,11 +123,6 @@ class Problem:
         if self.num_classes:
             return CLASSIFICATION
         return TRANSLATION if self.has_inputs else LANGUAGE_MODEL
-
-    @property
-    def sides(self) -> tuple[str, ...]:
-        """The names of the sequences of an example."""
-        return ("inputs", "targets") if self.has_inputs else ("targets",)
 
     def max_length(self, model_hparams) -> int:
         """Hook: returns the length of the longest training example; default: hparam `max_length`."""

@@ -71,7 +71,7 @@ def prompt_lengths(prompts):
     """Returns the length [B] int32 of each prompt [B, P] without trailing padding."""
     prompts = ops.pad(prompts, [[0, 0], [0, 1]])  # at least one column
     places = ops.arange(1, shape_of(prompts)[1] + 1, dtype="int32")
-    return ops.max(ops.where(prompts != PAD_ID, places, 0), axis=1)
+    return ops.max(ops.where(prompts != PAD_ID, places, 0), axis=1, initial=0)
 
 
 def forced_by(prompts):

@@ -416,7 +416,12 @@ class ClassLabelEncoder:
         return " ".join(self.decode_list(ids))
 
     def decode_list(self, ids: Iterable[int]) -> list[str]:
-        """Returns the name of each class."""
+        """Returns the name of each class; raises UserError for another number."""
+        ids = list(ids)
+        if wrong := [i for i in ids if i not in range(self.vocab_size)]:
+            raise UserError(
+                f"class {wrong[0]} is out of range: 0 to {self.vocab_size - 1} are allowed."
+            )
         return [self.class_labels[i] for i in ids]
 
 
