@@ -1,10 +1,9 @@
 """Order, and speed, for all tests."""
 
+import gc
 import os
 
-if (
-    "PYTEST_XDIST_WORKER" in os.environ
-):  # each worker has a core; threads of all would wait for each other
+if "PYTEST_XDIST_WORKER" in os.environ:  # each worker has a core: threads of all would wait
     for library in ("OMP_NUM", "TF_NUM_INTRAOP", "TF_NUM_INTEROP"):
         os.environ.setdefault(f"{library}_THREADS", "1")
 
@@ -55,3 +54,6 @@ def registered():
     for table, names in zip(tables, before, strict=True):
         table.clear()
         table.update(names)
+    # Keras collects garbage for each layer that it quantizes: what other files leave is not looked through.
+    gc.collect()
+    gc.freeze()
