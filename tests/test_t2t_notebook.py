@@ -87,7 +87,7 @@ assert not hasattr(tf, "contrib")
 encoder = notebook["vocabulary"]
 ids = np.array([[*encoder.encode("a b c"), 1]], np.int32)
 greedy, _ = t2t.decoding.greedy(model, ids, extra_length=50)
-text = lambda ids: encoder.decode(t2t.ids.until_eos(np.asarray(ids)))
+text = notebook["decode"]
 assert notebook["outputs"] == text(greedy[0])
 both, _ = t2t.decoding.beam_search(model, ids, beam_size=3, alpha=0.6, extra_length=50, top_beams=2)
 assert notebook["beams"] == [text(beam) for beam in both[0]]
