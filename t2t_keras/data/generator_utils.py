@@ -10,7 +10,7 @@ import os
 import random
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
-from functools import cache, partial
+from functools import partial
 from itertools import chain, islice, zip_longest
 from pathlib import Path
 from typing import Any
@@ -25,6 +25,7 @@ from t2t_keras.errors import UserError, warn
 from t2t_keras.files import atomic_write
 from t2t_keras.ids import EOS_ID
 from t2t_keras.text import ClassLabelEncoder, SubwordTextEncoder, iterate_lines
+from t2t_keras.text.lines import warn_once
 
 Sample = dict[str, Any]
 
@@ -46,14 +47,11 @@ def _side_by_side(fields: Sequence[str], paths: Sequence[str], read: Callable) -
     for lines in zip_longest(*map(read, paths)):
         if None in lines:
             ended = paths[lines.index(None)]
-            _warn_once(
+            warn_once(
                 f"{ended} ends before {' and '.join({*paths} - {ended})}: the rest is left out"
             )
             return
         yield dict(zip(fields, lines, strict=True))
-
-
-_warn_once = cache(warn)  # a file is read several times
 
 
 def text2self_txt_iterator(txt_path: str) -> Iterator[Sample]:
@@ -329,13 +327,11 @@ def generate_files(
     if found := outputs_exist(output_filenames):
         warn(f"{found} is there, so no examples are made")
         return
-    parts = [f"{name}.incomplete" for name in output_filenames]
     with ExitStack() as stack:
-        writers = [stack.enter_context(tf.io.TFRecordWriter(part)) for part in parts]
+        parts = [stack.enter_context(atomic_write(name)) for name in output_filenames]
+        writers = [stack.enter_context(tf.io.TFRecordWriter(os.fspath(part))) for part in parts]
         for i, case in enumerate(islice(filter(None, generator), max_cases or None)):
             writers[i // cycle_every_n % len(writers)].write(to_example(case).SerializeToString())
-    for part, name in zip(parts, output_filenames, strict=True):
-        os.replace(part, name)
 
 
 def read_records(filename: str) -> list[bytes]:

@@ -98,8 +98,8 @@ class _T2T(MetaPathFinder, Loader):
 
     def is_users(self, file: str) -> bool:
         """Returns True for a file of the user: in one of `roots`, or not installed."""
-        inside = any(file.startswith(root + os.sep) for root in self.roots if root)
-        return inside or ("" in self.roots and not file.startswith(_INSTALLED))
+        around = (d for d in (*self.roots, *_INSTALLED) if file.startswith(os.path.join(d, "")))
+        return max(around, key=len, default=None) in self.roots
 
     def create_module(self, spec: ModuleSpec) -> ModuleType:
         return _Module(spec.name)
