@@ -192,3 +192,19 @@ def test_all_names_of_a_module():
     names = {}
     exec("from tensor2tensor.models.transformer import *", names)
     assert names["transformer_base_v2"]().num_heads == 8
+
+
+@pytest.mark.parametrize(
+    ("file", "is_users"),
+    [
+        ("/a/own/problems.py", True),
+        ("/a/own/.venv/lib/keras/layers.py", False),
+        ("/a/own/.venv/lib/theirs/problems.py", True),
+        ("/a/owner/problems.py", False),
+    ],
+)
+def test_files_of_the_user(monkeypatch, file, is_users):
+    monkeypatch.setattr(t2t_modules, "_INSTALLED", ("/a/own/.venv/lib",))
+    finder = t2t_modules._T2T()
+    finder.roots |= {"/a/own", "/a/own/.venv/lib/theirs"}
+    assert finder.is_users(file) is is_users

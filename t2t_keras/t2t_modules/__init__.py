@@ -97,7 +97,7 @@ class _T2T(MetaPathFinder, Loader):
         return None
 
     def is_users(self, file: str) -> bool:
-        """Returns True for a file of the user: in one of `roots`, or not installed."""
+        """Returns True for a file of the user: the innermost known directory around it is one of `roots`."""
         around = (d for d in (*self.roots, *_INSTALLED) if file.startswith(os.path.join(d, "")))
         return max(around, key=len, default=None) in self.roots
 
