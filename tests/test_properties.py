@@ -1,15 +1,26 @@
 """Properties that hold for random settings: of searches, batches, resumed runs, texts and files."""
 
+import functools
+import random
+
 import numpy as np
 import pytest
+import replicas
 import tensorflow as tf
 from hypothesis import strategies as st
-from networks import small_model
-from properties import NETWORKS, every_output, holds, log_p_of, network
-from test_beam import reference
+from networks import numpy_logits, padding_model, search_model
+from properties import NETWORKS, SEED, every_output, holds, network
+from test_text_graph import CHARACTERS, ENCODERS, ESCAPING, LINES, TEXTS, decoded, encoded, shown
+from test_translator import ENCODERS as WORDS, same
 
-from t2t_keras.decoding import DecodeSettings, Ensemble, search
+from t2t_keras import data
+from t2t_keras.data.reading import EndlessPlan, OncePlan, buckets_for
+from t2t_keras.decoding import DecodeSettings, Ensemble, PairScorer, Translator, search
+from t2t_keras.decoding.translator import Line
 from t2t_keras.precision import in_precision
+from t2t_keras.settings import HParams
+from t2t_keras.text import SentencePieceEncoder, SubwordTextEncoder, TokenTextEncoder
+from t2t_keras.training import Evaluation
 
 eagerly = pytest.mark.usefixtures("eagerly", "little_room")
 
@@ -109,3 +120,230 @@ def test_a_search_finds_what_is_best_of_all_outputs(
     if is_exact and kind == "greedy":
         for n in range(len(rows[0])):
             assert rows[0][n] == max(nexts(rows[0][:n]), key=lambda each: each[1])[0]
+
+
+@eagerly
+@holds(
+    12,
+    drawn=NETWORKS,
+    ids=st.lists(st.lists(st.integers(0, 3), min_size=8, max_size=8), min_size=1, max_size=4),
+    with_kernels=st.booleans(),
+)
+def test_cached_steps_equal_the_whole_sequence(drawn, ids, with_kernels):
+    """And, where no subclass changes it, the Transformer in NumPy."""
+    model, ids = network(drawn), np.array(ids, np.int32)
+    source, targets = ids[:, :4], ids[:, 4:]
+    whole = model({"inputs": source, "targets": targets}).numpy()
+    if drawn[1] is None and "prepend" not in drawn[0]:
+        wanted = numpy_logits(model, source, targets)
+        np.testing.assert_allclose(whole[..., :4], wanted[..., :4], atol=1e-4)
+    seen, caches = model.encode_source(source), model.empty_caches(len(ids))
+    kernels = model.step_kernels() if with_kernels else None
+    for place, last in enumerate(np.pad(targets, [(0, 0), (1, 0)]).T[:4]):
+        logits, caches = model.decode_step(last[:, None], place, caches, seen, kernels=kernels)
+        size = whole.shape[2]
+        np.testing.assert_allclose(logits[:, 0, :size], whole[:, place], atol=1e-4)
+
+
+# A sentence alone and among others
+
+
+@functools.cache
+def translators_of(number):
+    """A model, with one graph for all that is drawn, and the hypotheses and least length of it."""
+    other = search_model("num_hidden_layers=2,proximity_bias=true")
+    models = (search_model(), 1, 0), (padding_model(), 3, 0), (Ensemble([other, search_model()]), 2, 3)
+    return models[number]
+
+
+SENTENCES = st.lists(st.integers(2, 22), max_size=9).map(lambda ids: " ".join(f"w{i}" for i in ids))
+
+
+@holds(
+    20,
+    number=st.integers(0, 2),
+    lines=st.lists(SENTENCES, min_size=2, max_size=7),
+    prefixes=st.none() | st.lists(st.sampled_from(["", "w3", "w9 w4"]), min_size=7, max_size=7),
+    alpha=st.sampled_from([0.0, 0.6, 1.5]),
+    extra_length=st.integers(0, 6),
+    batch_size=st.integers(0, 4),
+    batch_tokens=st.sampled_from([0, 20, 200]),
+)
+def test_a_line_is_translated_alike_whatever_its_neighbours(
+    number, lines, prefixes, alpha, extra_length, batch_size, batch_tokens
+):
+    model, beam_size, min_length = translators_of(number)
+    options = {"beam_size": beam_size, "min_length": min_length, "return_beams": beam_size > 1}
+    options |= {"alpha": alpha, "extra_length": extra_length}
+    translate = Translator(model, WORDS, DecodeSettings(**options)).translate
+    prefixes = prefixes and prefixes[: len(lines)]
+    sizes = {"batch_size": batch_size, "batch_tokens": batch_tokens}
+    found = Translator(model, WORDS, DecodeSettings(**options, **sizes)).translate(lines, prefixes)
+    same(found, [translate([x], prefixes and [p])[0] for x, p in zip(lines, prefixes or lines, strict=True)])
+
+
+@holds(
+    10,
+    pairs=st.lists(st.tuples(SENTENCES, SENTENCES), min_size=1, max_size=9),
+    batch_size=st.integers(1, 4),
+    spare=st.integers(0, 3),
+)
+def test_scores_and_evaluation_do_not_depend_on_the_batches(pairs, batch_size, spare):
+    model, rows = search_model(), [Line(n, "\t".join(pair)) for n, pair in enumerate(pairs, 1)]
+    alone, together = (
+        [*PairScorer(model, WORDS, DecodeSettings(batch_size=size)).score_lines(rows)]
+        for size in (1, batch_size)
+    )
+    losses, tokens = np.array([score[:2] for score in together]).T
+    np.testing.assert_allclose(losses, [score.loss for score in alone], rtol=1e-4)
+    examples = [{side: [*WORDS[side].encode(text), 1] for side, text in zip(WORDS, pair, strict=True)} for pair in pairs]
+    batches = [examples[i : i + batch_size] for i in range(0, len(examples), batch_size)]
+
+    def padded(batch):
+        for side in WORDS:
+            longest = max(len(each[side]) for each in batch) + spare
+            yield side, np.array([each[side] + [0] * (longest - len(each[side])) for each in batch])
+
+    dataset = tf.data.Dataset.from_generator(
+        lambda: map(dict, map(padded, batches)),
+        output_signature=dict.fromkeys(WORDS, tf.TensorSpec([None, None], tf.int32)),
+    )
+    figures = Evaluation(model, dataset, WORDS, DecodeSettings(beam_size=1, extra_length=0))()
+    assert figures["loss"] == pytest.approx((losses * tokens).sum() / tokens.sum(), rel=1e-4)
+
+
+# Training
+
+
+@eagerly
+@holds(
+    6,
+    optimizer=st.sampled_from(["sgd", "momentum,learning_rate_constant=0.1", "adafactor,learning_rate_constant=0.1"]),
+    clip=st.sampled_from([0.0, 0.3]),
+    rows=st.lists(st.integers(1, 3), min_size=2, max_size=3),
+    kind=st.sampled_from([*replicas.SIZES]),
+    ids=st.integers(0, 99),
+    ema=st.sampled_from([0.0, 0.5]),
+)
+def test_batches_that_make_an_update_equal_one_large_batch(optimizer, clip, rows, kind, ids, ema):
+    overrides = f"optimizer={optimizer},clip_grad_norm={clip},label_smoothing=0.1"
+    chance, parts = np.random.default_rng(ids), []
+    for number in rows:
+        sides = {side: chance.integers(2, 23, (number, 6), np.int32) for side in ("inputs", "targets")}
+        for side in sides.values():
+            side[np.arange(6) >= chance.integers(1, 7, (number, 1))] = 0
+        parts.append(replicas.of_kind(sides, kind))
+    whole = {side: np.concatenate([part[side] for part in parts]) for side in parts[0]}
+    one, many = (
+        replicas.engine(overrides, batches_per_step=n, model=kind, distribute="none", ema=ema)
+        for n in (1, len(parts))
+    )
+    start = replicas.weights(one)
+    wanted = one.train(replicas.iterator([whole] * 2), 2)
+    np.testing.assert_allclose(many.train(replicas.iterator(parts * 2), 2), wanted, rtol=1e-4)
+    with one.evaluation_weights(), many.evaluation_weights():
+        ours, theirs = replicas.weights(many), replicas.weights(one)
+    np.testing.assert_allclose(ours, theirs, atol=1e-3 * np.abs(theirs - start).max())
+
+
+@holds(
+    60,
+    lengths=st.lists(st.integers(1, 40), min_size=1, max_size=300).map(np.array),
+    batch_size=st.integers(1, 200),
+    max_length=st.sampled_from([0, 1, 7, 12, 30, 64]),
+    longest=st.none() | st.integers(1, 50),
+    min_length=st.integers(0, 5),
+    min_length_bucket=st.integers(2, 12),  # 1 with `t2t_batches`: `buckets_for` divides by 0
+    step=st.floats(1.01, 3),
+    flags=st.tuples(*[st.booleans()] * 5),
+    replicas=st.integers(1, 3),
+    seed=st.integers(0, 2**63),
+    first=st.integers(0, 500),
+)
+def test_each_example_comes_once_an_epoch_and_what_is_left_out_is_counted(
+    lengths, batch_size, max_length, longest, min_length, min_length_bucket, step, flags, replicas, seed, first
+):
+    shuffle, mix, drop_long, t2t_batches, own_batches = flags
+    hp = HParams(
+        batch_size=batch_size, max_length=max_length, min_length=min_length, t2t_batches=own_batches,
+        min_length_bucket=min_length_bucket, length_bucket_step=step,
+    )  # fmt: skip
+    buckets = buckets_for(hp, drop_long, replicas, longest, t2t_batches=t2t_batches)
+    most = (max_length if longest is None else longest) or batch_size
+    kept = lengths >= min_length
+    if drop_long:
+        kept &= lengths <= most
+    once = OncePlan(lengths, buckets, seed, shuffle, mix)
+    batches = [once.batch(step) for step in range(len(once))]
+    assert sorted(row for batch in batches for row in batch.rows) == np.flatnonzero(kept).tolist()
+    assert once.examples == kept.sum()
+    for batch in batches:
+        edges = [0, *buckets.edges][batch.bucket : batch.bucket + 2]
+        assert (lengths[batch.rows] > edges[0]).all() and (lengths[batch.rows] <= edges[1]).all()
+        assert len(batch.rows) <= buckets.sizes[batch.bucket]
+    if not kept.any():
+        return
+    endless, epochs = EndlessPlan(lengths, buckets, seed, shuffle, mix), 4
+    batches = [endless.batch(step) for step in range(endless.batches_before(epochs))]
+    for bucket, members in enumerate(endless.members):
+        rows = [batch.rows for batch in batches if batch.bucket == bucket]
+        size, n = buckets.sizes[bucket], len(members)
+        assert {len(each) for each in rows} <= {size}
+        assert len(rows) == epochs * n // size
+        stream = np.concatenate([members[:0], *rows])
+        times = np.bincount(stream, minlength=len(lengths))[members]
+        assert (times <= epochs).all() and (times >= epochs - -(-(size - 1) // max(n, 1))).all()
+        for start in range(0, len(stream) - n + 1, n) if n and not mix else ():
+            assert sorted(stream[start : start + n]) == members.tolist()
+    again = EndlessPlan(lengths, buckets, seed, shuffle, mix)
+    for step in (first, first % max(len(batches), 1)):
+        one, other = (plan.batch(step) for plan in (again, endless))
+        assert one.bucket == other.bucket and one.rows.tolist() == other.rows.tolist()
+
+
+# Text
+
+
+@functools.cache
+def vocabularies():
+    """Encoders of all kinds, some of them made of text by chance."""
+    chance = random.Random(f"text {SEED}")
+    pieces = [*"abcdefgh_\\19é日", "low", "lowest", " ", ", "]
+    lines = ["".join(chance.choices(pieces, k=chance.randint(1, 40))) for _ in range(60)]
+    size = chance.randint(120, 220)
+    pieces_of = SentencePieceEncoder.build_from_generator
+    texts = [line for line in lines + LINES if line.strip()]
+    return [
+        *ENCODERS,
+        SubwordTextEncoder.build_from_generator(lines + LINES, size),
+        TokenTextEncoder(vocab_list=sorted({*" ".join(lines).split()})[:20] + ["<UNK>"], replace_oov="<UNK>"),
+        *(pieces_of(texts, size, kind) for kind in ("unigram", "bpe")),
+        pieces_of(texts, 1024, "bpe", ["<2de>"]),
+    ]
+
+
+ODD_BYTES = [b"\xff", b"\xc3", b"\xa4", b"\xed\xa0\x80", b"\xf4\x90\x80\x80", b"\xc0\x80"]
+BYTES = st.lists(st.sampled_from(ODD_BYTES) | st.binary(max_size=3) | CHARACTERS.map(str.encode))
+
+
+@holds(
+    400,
+    number=st.integers(0, 7),
+    strings=TEXTS.map(lambda texts: [*map(str.encode, texts)]) | st.lists(BYTES.map(b"".join), max_size=8),
+    rows=st.lists(st.lists(st.integers(-(2**31), 2**31 - 1) | st.integers(-1, 250) | st.sampled_from(ESCAPING), max_size=30), max_size=8),
+)
+def test_text_and_ids_go_there_and_back_alike_in_python_and_in_a_graph(number, strings, rows):
+    """Bytes that are not UTF-8 are left out; what a vocabulary lacks is lost by tokens and pieces alone."""
+    encoder = vocabularies()[number]
+    texts = [string.decode("utf-8", "ignore") for string in strings]
+    if number > 4:  # our SentencePiece takes text as it is
+        strings = [text.encode() for text in texts]
+    ids = [encoder.encode(text) for text in texts]
+    assert encoded(encoder, strings) == ids
+    assert all((number in (1, 4) or 2 <= i) and i < encoder.vocab_size for row in ids for i in row)
+    rows = [[i % 258 if number == 2 else i for i in row] for row in rows]
+    assert decoded(encoder, rows + ids) == [shown(encoder.decode(row)) for row in rows + ids]
+    if number in (0, 2, 3):
+        assert decoded(encoder, ids) == texts
+    if number == 7:  # the stand-in of a space is the one that is lost
+        assert decoded(encoder, ids) == [text.replace("▁", " ") for text in texts]
