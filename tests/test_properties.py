@@ -1,26 +1,37 @@
 """Properties that hold for random settings: of searches, batches, resumed runs, texts and files."""
 
 import functools
+import itertools
 import random
+import tempfile
+from pathlib import Path
 
+import keras
 import numpy as np
 import pytest
 import replicas
 import tensorflow as tf
+import test_trainer
+import toy
+from corpus_files import write_lines
 from hypothesis import strategies as st
 from networks import numpy_logits, padding_model, search_model
-from properties import NETWORKS, SEED, every_output, holds, network
+from properties import NETWORKS, SEED, every_output, holds, network, one_of_each
 from test_text_graph import CHARACTERS, ENCODERS, ESCAPING, LINES, TEXTS, decoded, encoded, shown
 from test_translator import ENCODERS as WORDS, same
 
-from t2t_keras import data
+import t2t_keras as t2t
+from t2t_keras import data, optimizers, registry
 from t2t_keras.data.reading import EndlessPlan, OncePlan, buckets_for
+from t2t_keras.data.translate import Corpus, MixedCorpora, ParallelFiles
 from t2t_keras.decoding import DecodeSettings, Ensemble, PairScorer, Translator, search
 from t2t_keras.decoding.translator import Line
 from t2t_keras.precision import in_precision
+from t2t_keras.problems.translate_files import TranslateFiles
 from t2t_keras.settings import HParams
 from t2t_keras.text import SentencePieceEncoder, SubwordTextEncoder, TokenTextEncoder
-from t2t_keras.training import Evaluation
+from t2t_keras.training import EngineSettings, Evaluation, Trainer, TrainSettings
+from t2t_keras.training.callbacks import SaveCheckpoints, prepare_fit
 
 eagerly = pytest.mark.usefixtures("eagerly", "little_room")
 
@@ -244,6 +255,120 @@ def test_batches_that_make_an_update_equal_one_large_batch(optimizer, clip, rows
     with one.evaluation_weights(), many.evaluation_weights():
         ours, theirs = replicas.weights(many), replicas.weights(one)
     np.testing.assert_allclose(ours, theirs, atol=1e-3 * np.abs(theirs - start).max())
+
+
+class Packed(TranslateFiles):
+    name, packed_length = "translate_files", 24
+
+
+@functools.cache
+def data_of(kind, folder):
+    """A problem of two corpora with weights and tags, or packed, and its directories of data and text."""
+    problem, folder = kind(), folder / kind.__name__
+    corpora = []
+    for number, tag in enumerate(("<2b>", "")):
+        files = {}
+        for split, count in (("train", 40), ("dev", 6)):
+            lines = toy.rows(count, seed=number * 10 + count)
+            sides = (folder / f"{split}{number}.in", lines), (folder / f"{split}{number}.out", [line[::-1] for line in lines])
+            files[split] = [write_lines(*side) for side in sides]
+        corpora.append(Corpus(ParallelFiles(files), weight=number + 1.0, tag=tag))
+    problem.use_corpora(corpora, vocab_size=60)
+    problem.generate_data(folder / "data", folder)
+    return problem, folder / "data", folder
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    return tmp_path_factory.mktemp("data")
+
+
+NET = {"num_hidden_layers": 1, "hidden_size": 16, "filter_size": 16, "num_heads": 2, "batch_size": 64}
+OPTIMIZERS = {
+    "": "adam,adafactor,momentum,sgd,adam_w".split(","),
+    ",optimizer_multistep_accumulate_steps=3": ["multistep_adam"],
+    ",tokens_per_update=90": ["adam", "adafactor"],
+}
+OPTIMIZERS = [f"optimizer={name}{more}" for more, names in OPTIMIZERS.items() for name in names]
+
+
+@eagerly
+@holds(
+    4,
+    kind=st.sampled_from([TranslateFiles, TranslateFiles, Packed]),
+    optimizer=st.sampled_from(OPTIMIZERS),
+    hparams=one_of_each(*(("", each) for each in ("batch_shuffle_size=0", "clip_grad_norm=0.1", "weight_decay=0.01", "t2t_batches=true"))),
+    engine=st.fixed_dictionaries({
+        "ema": st.sampled_from([0.0, 0.9]),
+        "precision": st.sampled_from(["float32", "bfloat16", "float16"]),
+        "random_seed": st.integers(0, 9),
+        "remat": st.booleans(),
+        "freeze": st.sampled_from(["", "/ffn/"]),
+    }),
+    on_the_fly=st.booleans(),
+    every=st.integers(1, 3),
+    stop=st.integers(1, 4),
+)  # fmt: skip
+def test_stopped_and_resumed_a_run_is_the_same_bit_for_bit(
+    folder, kind, optimizer, hparams, engine, on_the_fly, every, stop
+):
+    problem, data_dir, tmp_dir = data_of(kind, folder)
+    hp = registry.hparams(toy.hparams(**NET, layer_prepostprocess_dropout=0.2)).override(",".join(filter(None, (optimizer, hparams))))
+    settings = TrainSettings(
+        train_steps=5, local_eval_frequency=3, eval_steps=1, log_step_count_steps=every,
+        engine=EngineSettings(**engine), decode=DecodeSettings(beam_size=1, extra_length=1),
+    )  # fmt: skip
+
+    def trainer(directory):
+        text = tmp_dir if on_the_fly and kind is not Packed else None
+        return Trainer(problem, hp, data_dir, directory, settings, text).prepare()
+
+    with tempfile.TemporaryDirectory() as directory:
+        one, other = Path(directory, "one"), Path(directory, "other")
+        wanted = trainer(str(one)).run()
+        test_trainer.after(trainer(str(other)), stop, test_trainer.interrupt).run()
+        assert "stopped by SIGTERM" in test_trainer.ending(other)
+        assert trainer(str(other)).run() == wanted
+        test_trainer.assert_same(one, other, 5, every)
+
+
+@eagerly
+@holds(
+    3,
+    optimizer=st.sampled_from([*OPTIMIZERS[:5], "Adam", "AdamW", "RMSprop", "Lion"]),
+    kind=st.sampled_from([TranslateFiles, Packed]),
+    stop=st.integers(1, 2),
+    number=st.integers(0, 9),
+)
+def test_a_fit_that_is_stopped_and_resumed_is_the_same_bit_for_bit(folder, optimizer, kind, stop, number):
+    """With our optimizers by a checkpoint, with Keras's own by a `.keras` file."""
+    problem, data_dir, _ = data_of(kind, folder)
+    is_ours = optimizer in OPTIMIZERS
+    hp = registry.hparams(toy.hparams(**NET)).override(optimizer if is_ours else "")
+    size = problem.get_feature_encoders(data_dir)["inputs"].vocab_size
+
+    def fit(directory, model, until):
+        step = 0
+        if not model:
+            keras.utils.set_random_seed(number)
+            model = t2t.Transformer(hp, source_vocab_size=size, target_vocab_size=size)
+            model.compile(optimizers.create(hp) if is_ours else getattr(keras.optimizers, optimizer)(1e-3))
+        saving = [SaveCheckpoints(model, directory)] if is_ours else []
+        step = saving[0].restore() if is_ours else int(model.optimizer.iterations)
+        prepare_fit(model, number)
+        batches = data.dataset(problem, "train", data_dir, hp, start_step=step, seed=number)
+        model.fit(batches, steps_per_epoch=until - step, shuffle=False, verbose=0, callbacks=saving)
+        return model
+
+    with tempfile.TemporaryDirectory() as directory:
+        whole = fit(f"{directory}/whole", None, 3)
+        half, path = fit(f"{directory}/parts", None, stop), f"{directory}/model.keras"
+        if not is_ours:
+            half.save(path)
+        resumed = fit(f"{directory}/parts", None if is_ours else keras.models.load_model(path), 3)
+    kept = ([*each.trainable_variables, *each.optimizer.variables] for each in (whole, resumed))
+    for one, two in zip(*kept, strict=True):
+        np.testing.assert_array_equal(one, two, err_msg=one.path)
 
 
 @holds(
