@@ -4,18 +4,16 @@ By hand, `PROPERTY_SCALE=10 PROPERTY_SEED=1` tries ten times as many others.
 """
 
 import functools
-import os
 import random
 
 import numpy as np
 import tensorflow as tf
 from hypothesis import HealthCheck, Phase, given, seed, settings, strategies as st
+from mutations import SCALE, SEED
 from networks import small_model
 from subclasses import CHANGED
 
 import t2t_keras as t2t
-
-SCALE, SEED = (int(os.environ.get(f"PROPERTY_{name}", n)) for name, n in (("SCALE", 1), ("SEED", 0)))
 
 
 def holds(examples, **drawn):

@@ -1,23 +1,42 @@
-"""Damaged files, records and answers end in one line, and no id out of range is used: see mutations.py."""
+"""Damaged files, records and answers end in a result or in one line, soon and without much memory.
+
+No id out of range is used, and no wrong content: see mutations.py.
+"""
 
 import gzip
 import io
 import json
 import random
 import re
+import resource
+import shutil
+import signal
+import tempfile
 from functools import partial
+from pathlib import Path
 from types import SimpleNamespace
 
 import numpy as np
 import pytest
+import run_files
 import tensorflow as tf
-from mutations import mutations
+import toy
+from corpus_files import write_archive, write_lines, write_shards
+from mutations import SEED, mutations
+from test_run_directory import read_all
+from test_sources import NAMES, everything_in, unpacked
 
+from t2t_keras import checkpoints
 from t2t_keras.data.shards import SIDES, StoredExamples, read_index
 from t2t_keras.data.sources import LocalSource
+from t2t_keras.data.translate import MixedCorpora
 from t2t_keras.errors import UserError
+from t2t_keras.parsing import read_trees
 from t2t_keras.serving import TextClient, connect
-from t2t_keras.text import SubwordTextEncoder, TokenTextEncoder
+from t2t_keras.text import SentencePieceEncoder, SubwordTextEncoder, TokenTextEncoder
+
+SECONDS, MEGABYTES = 5, 400
+"""Of the processor for one file, and of memory for all of a kind."""
 
 
 def example(folder, content):
@@ -36,6 +55,80 @@ def vocabulary(kind, folder, content):
     ids = encoder.encode("low lowest 7")
     assert all(0 <= i < encoder.vocab_size for i in ids)
     assert isinstance(encoder.decode([*ids, *range(encoder.vocab_size), 10**6]), str)
+
+
+PAIRS = [dict(zip(SIDES, ids, strict=True)) for ids in (([5, 6, 1], [7, 1]), ([8, 1], [9, 9, 1]))]
+
+
+def shards(name, folder, content):
+    """An index that does not fit, or a record whose checksum does not, is not believed."""
+    written_shards(folder)
+    (folder / name).write_bytes(content)
+    stored = StoredExamples(read_index(folder, "toy", "train"), dict.fromkeys(SIDES, 20))
+    records = [tf.train.Example.FromString(each) for each in stored.read(np.arange(len(stored)))]
+    found = [{s: [*each.features.feature[s].int64_list.value] for s in SIDES} for each in records]
+    assert found == PAIRS[: len(found)] or "index" not in name
+
+
+def sentencepiece(folder, content):
+    """In a process of its own, since SentencePiece might end it."""
+    if not isinstance(content, list):
+        content = [content]
+    process = toy._server().Process(target=_read_pieces, args=(folder / "vocab", content))
+    process.start()
+    process.join()
+    assert process.exitcode == 0
+
+
+def _read_pieces(path, contents):
+    for content in contents:
+        try:
+            vocabulary(SentencePieceEncoder, path.parent, content)
+        except UserError as error:
+            assert_one_line(error, content)
+
+
+def archive(name, folder, content):
+    """All of the right files come out, or none; a tar archive that is not compressed may hold any."""
+    shutil.rmtree(folder / "out", ignore_errors=True)
+    (folder / name).write_bytes(content)
+    try:
+        found = unpacked(folder / name, MEMBERS.__contains__)
+    except UserError:
+        assert everything_in(folder / "out") == {}
+        raise
+    assert found.items() <= MEMBERS.items() or name == "a.tar"
+
+
+MEMBERS = {"in/a": b"eins\nzwei\n" * 30, "in/b": random.Random(0).randbytes(400)}
+
+
+def run_file(name, folder, content):
+    if not (folder / "model.ckpt-200.index").exists():
+        run_files.write_run(folder)
+        (folder / "checkpoint").write_text('model_checkpoint_path: "model.ckpt-200"\n')
+        if name == "flags.txt":
+            (folder / "run.json").unlink()
+    (folder / name).write_bytes(content)
+    read_all(folder)
+
+
+def checkpoint(suffix, folder, content):
+    run_files.write_run(folder)
+    (folder / f"model.ckpt-200{suffix}").write_bytes(content)
+    [array] = checkpoints.read(str(folder / "model.ckpt-200")).values()
+    assert array.shape == (3, 5) and not array.any()
+
+
+def corpora(folder, content):
+    for side in ("a", "b"):
+        write_lines(folder / side, ["one", "two"])
+    (folder / "corpora.json").write_bytes(content.replace(b"DIR", bytes(folder)))
+    MixedCorpora.read(folder / "corpora.json").description("train")
+
+
+def trees(folder, content):
+    read_trees(content.decode("utf-8", "replace"))
 
 
 def source(kind, files, folder, content):
@@ -58,7 +151,38 @@ def answer(before, after, folder, content):
     assert all(0 <= i < 20 for i in decoded)
 
 
+def written_shards(folder):
+    write_shards(folder, "toy", "train", PAIRS)
+    read_index(folder, "toy", "train")
+
+
+def file_of(make, name):
+    """The content of a file in what `make` writes to a directory."""
+    with tempfile.TemporaryDirectory() as folder:
+        make(Path(folder))
+        return (Path(folder) / name).read_bytes()
+
+
 def readers_and_whole_files():
+    shard, index = "toy-train-00000-of-00001", "index.toy-train.npz"
+    for name in (shard, index):
+        yield partial(shards, name), file_of(written_shards, name)
+    for name in NAMES:
+        yield (
+            partial(archive, name),
+            file_of(lambda at, n=name: write_archive(at / n, MEMBERS), name),
+        )
+    for name in ("run.json", "hparams.json", "evaluations.jsonl", "best"):
+        yield partial(run_file, name), file_of(run_files.write_run, name)
+    yield partial(run_file, "checkpoint"), b'model_checkpoint_path: "model.ckpt-200"\n'
+    yield partial(run_file, "flags.txt"), b"--train_steps=400\n--worker_gpu=1\n--problem=p\n"
+    for suffix in (".index", ".data-00000-of-00001"):
+        yield partial(checkpoint, suffix), file_of(run_files.write_run, f"model.ckpt-200{suffix}")
+    lines = ["low lowest 7", "lowland, slow", *toy.rows(100, seed=3)]
+    yield sentencepiece, SentencePieceEncoder.build_from_generator(lines, 60)._model
+    item = {"train": ["DIR/a", "DIR/b"], "dev": ["DIR/a", "DIR/b"], "weight": 2.0, "tag": "<2b>"}
+    yield corpora, json.dumps([item, {**item, "clean": {"max_ratio": 2.0}}]).encode()
+    yield trees, b"(TOP (S (NP (NN tea)) (VP (VBZ is))))\n(TOP (NP (NN cup)))\n"
     made = tf.train.Example()
     for side in SIDES:
         made.features.feature[side].int64_list.value.extend([5, 6, 1])
@@ -85,14 +209,49 @@ def readers_and_whole_files():
         yield partial(answer, [about], []), said
 
 
-@pytest.mark.parametrize(("read", "whole"), [*readers_and_whole_files()])
-def test_damaged_by_chance_it_is_read_or_refused(read, whole, tmp_path):
+def assert_one_line(error, content):
+    assert re.fullmatch(".{1,2000}", str(error)), content
+
+
+def shown(value):
+    """The name of a reader in that of its test."""
+    parts = (value.func, *value.args) if isinstance(value, partial) else (value,)
+    return "-".join(
+        p if isinstance(p, str) else p.__name__ for p in parts if callable(p) or isinstance(p, str)
+    )
+
+
+def too_long(*_):
+    raise TimeoutError(f"more than {SECONDS} seconds for one file")
+
+
+@pytest.fixture
+def clock():
+    """Reads within so many seconds of the processor."""
+    before = signal.signal(signal.SIGPROF, too_long)
+    yield lambda seconds: signal.setitimer(signal.ITIMER_PROF, seconds)
+    signal.setitimer(signal.ITIMER_PROF, 0)
+    signal.signal(signal.SIGPROF, before)
+
+
+@pytest.mark.parametrize(("read", "whole"), [*readers_and_whole_files()], ids=shown)
+def test_damaged_by_chance_it_is_read_or_refused(read, whole, tmp_path, clock):
     read(tmp_path, whole)
-    refused = 0
-    for content in mutations(whole, random.Random(0)):
+    refused, chance = 0, random.Random(SEED)
+    most = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss + MEGABYTES * 1024
+    damaged = [*mutations(whole, chance)]
+    if read is sentencepiece:
+        return read(tmp_path, damaged)
+    for content in damaged:
+        clock(SECONDS)
         try:
             read(tmp_path, content)
         except UserError as error:
             refused += 1
-            assert re.fullmatch(".{1,2000}", str(error)), content  # one line
-    assert refused
+            assert_one_line(error, content)
+        except BaseException:
+            (tmp_path.parent / "failed").write_bytes(content)
+            raise
+    clock(0)
+    assert refused or shown(read) in ("shards-index.toy-train.npz", "archive-a.tar")
+    assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss < most
