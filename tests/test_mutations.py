@@ -26,14 +26,18 @@ from mutations import SEED, mutations
 from test_run_directory import read_all
 from test_sources import NAMES, everything_in, unpacked
 
-from t2t_keras import checkpoints
+import t2t_keras as t2t
+from t2t_keras import checkpoints, registry
 from t2t_keras.data.shards import SIDES, StoredExamples, read_index
 from t2t_keras.data.sources import LocalSource
 from t2t_keras.data.translate import MixedCorpora
+from t2t_keras.decoding import DecodeSettings
 from t2t_keras.errors import UserError
 from t2t_keras.parsing import read_trees
+from t2t_keras.problems.translate_files import Text2textTmpdirTokens
 from t2t_keras.serving import TextClient, connect
 from t2t_keras.text import SentencePieceEncoder, SubwordTextEncoder, TokenTextEncoder
+from t2t_keras.training import Trainer, TrainSettings
 
 SECONDS, MEGABYTES = 5, 400
 """Of the processor for one file, and of memory for all of a kind."""
@@ -255,3 +259,77 @@ def test_damaged_by_chance_it_is_read_or_refused(read, whole, tmp_path, clock):
     clock(0)
     assert refused or shown(read) in ("shards-index.toy-train.npz", "archive-a.tar")
     assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss < most
+
+
+# Files of one directory that stand in another
+
+
+def run_with(folder, steps, heads):
+    """Trains on the data below a folder into the run there; returns weights and figures."""
+    settings = {"num_hidden_layers": 1, "hidden_size": 16, "filter_size": 16, "batch_size": 64}
+    decode = DecodeSettings(beam_size=1, extra_length=1)
+    Trainer(
+        registry.problem("exchanged_words"),
+        registry.hparams(toy.hparams(**settings, num_heads=heads)),
+        str(folder / "data"),
+        str(folder / "run"),
+        TrainSettings(train_steps=steps, local_eval_frequency=2, eval_steps=1, decode=decode),
+    ).run()
+    arrays = checkpoints.read(str(folder / f"run/model.ckpt-{steps}"))
+    return {name: array.tobytes() for name, array in arrays.items()}
+
+
+def translate_with(folder):
+    settings = {"data_dir": folder / "data", "decode_hparams": "beam_size=2,extra_length=3"}
+    found = t2t.load(folder / "run", **settings).translator().translate(["a b c", "h g f e", "d"])
+    return [(each.texts, np.round(each.scores, 4).tolist()) for each in found]
+
+
+@pytest.fixture
+def both(tmp_path, eagerly):
+    """Two directories of data with a run each: alike in sizes, and not in content."""
+
+    @registry.register_problem
+    class ExchangedWords(Text2textTmpdirTokens):
+        dataset_splits = [{"split": "train", "shards": 2}, {"split": "dev", "shards": 1}]
+
+    letters = "abcdefgh"
+    for number, words in enumerate((letters, letters[::-1])):
+        folder = tmp_path / str(number)
+        write_lines(folder / "vocab.txt", words)
+        for name, count in (("train", 40), ("eval", 6)):
+            rows = toy.rows(count, seed=count)[:: 1 - 2 * number]
+            rows = [row.translate(str.maketrans(letters, words)) for row in rows]
+            write_lines(folder / f"inputs.{name}.txt", rows)
+            write_lines(folder / f"targets.{name}.txt", [row[::-1] for row in rows])
+        registry.problem("exchanged_words").generate_data(folder / "data", folder)
+        run_with(folder, 2, heads=1 + number)
+    return tmp_path / "0", tmp_path / "1"
+
+
+# Taken without a word: shards with as many examples (`exchanged_words-train-*`, a new index is made;
+# those of dev if they have another size), settings of another network with weights of the same shapes
+# (hparams.json, when translating), and evaluations.jsonl (then `best` is another).
+NOT_REFUSED = re.compile(r".*-of-0000\d|hparams\.json|evaluations\.jsonl|events.*|counts.*")
+
+
+def test_a_file_of_another_directory_is_refused_or_changes_nothing(both, tmp_path):
+    one, other = both
+    copies = (shutil.copytree(one, tmp_path / str(n)) for n in range(2, 100))
+    kinds = {"translated": translate_with, "resumed": partial(run_with, steps=3, heads=1)}
+    wanted, refused = {kind: read(next(copies)) for kind, read in kinds.items()}, []
+    for path in sorted(each for each in other.rglob("*") if each.is_file()):
+        name = path.relative_to(other)
+        if name.parts[0] not in ("data", "run") or NOT_REFUSED.fullmatch(name.name):
+            continue
+        folder = next(copies)
+        shutil.copy(path, folder / name)
+        for kind, read in kinds.items():
+            try:
+                assert read(folder) == wanted[kind], (kind, name)
+            except UserError as error:
+                assert_one_line(error, name)
+                refused.append((kind, name.name))
+    vocabulary, checkpoint = "vocab.exchanged_words.tokens", "model.ckpt-2.data-00000-of-00001"
+    for name in (vocabulary, checkpoint, "model.ckpt-2.index", "run.json"):
+        assert {("translated", name), ("resumed", name)} <= {*refused}

@@ -1,7 +1,6 @@
 """Properties that hold for random settings: of searches, batches, resumed runs, texts and files."""
 
 import functools
-import random
 import tempfile
 from pathlib import Path
 
@@ -15,8 +14,7 @@ import toy
 from corpus_files import write_lines
 from hypothesis import strategies as st
 from networks import numpy_logits, padding_model, search_model
-from properties import NETWORKS, SEED, every_output, holds, network, one_of_each
-from test_text_graph import CHARACTERS, ENCODERS, ESCAPING, LINES, TEXTS, decoded, encoded, shown
+from properties import NETWORKS, every_output, holds, network, one_of_each
 from test_translator import ENCODERS as WORDS, same
 
 import t2t_keras as t2t
@@ -25,10 +23,10 @@ from t2t_keras.data.reading import EndlessPlan, OncePlan, buckets_for
 from t2t_keras.data.translate import Corpus, ParallelFiles
 from t2t_keras.decoding import DecodeSettings, Ensemble, PairScorer, Translator, search
 from t2t_keras.decoding.translator import Line
+from t2t_keras.export import export_saved_model
 from t2t_keras.precision import in_precision
 from t2t_keras.problems.translate_files import TranslateFiles
 from t2t_keras.settings import HParams
-from t2t_keras.text import SentencePieceEncoder, SubwordTextEncoder, TokenTextEncoder
 from t2t_keras.training import EngineSettings, Evaluation, Trainer, TrainSettings
 from t2t_keras.training.callbacks import SaveCheckpoints, prepare_fit
 
@@ -241,6 +239,35 @@ def test_scores_and_evaluation_do_not_depend_on_the_batches(pairs, batch_size, s
     assert figures["loss"] == pytest.approx((losses * tokens).sum() / tokens.sum(), rel=1e-4)
 
 
+@holds(
+    1,
+    drawn=NETWORKS,
+    lines=st.lists(SENTENCES, min_size=3, max_size=6),
+    settings=st.builds(
+        DecodeSettings,
+        beam_size=st.integers(1, 3),
+        alpha=st.floats(-1, 2),
+        extra_length=st.integers(0, 5),
+        min_length=st.integers(0, 3),
+        return_beams=st.booleans(),
+        max_input_size=st.sampled_from([0, 6]),
+    ),
+)
+def test_an_export_translates_as_the_translator_does(drawn, lines, settings):
+    overrides, part, number = (
+        drawn  # in a graph a layer that changes the memory counts no positions
+    )
+    model = network((overrides, None if part == "memory" else part, number), 23)
+    wanted = [Translator(model, WORDS, settings, [].append).translate([line])[0] for line in lines]
+    with tempfile.TemporaryDirectory() as directory:
+        path = export_saved_model(model, WORDS, directory, settings, warm_up=False)
+        found = tf.saved_model.load(path).signatures["translate"](text=tf.constant(lines))
+    texts = [[text.decode() for text in row] for row in found["translations"].numpy()]
+    assert texts == [each.texts for each in wanted]
+    np.testing.assert_allclose(found["scores"], [each.scores for each in wanted], rtol=1e-3)
+    assert found["lengths"].numpy().tolist() == [each.lengths for each in wanted]
+
+
 # Training
 
 
@@ -325,7 +352,7 @@ OPTIMIZERS = [f"optimizer={name}{more}" for more, names in OPTIMIZERS.items() fo
 
 @eagerly
 @holds(
-    4,
+    3,
     kind=st.sampled_from([TranslateFiles, TranslateFiles, Packed]),
     optimizer=st.sampled_from(OPTIMIZERS),
     hparams=one_of_each(*(("", each) for each in ("batch_shuffle_size=0", "clip_grad_norm=0.1", "weight_decay=0.01", "t2t_batches=true"))),
@@ -336,9 +363,9 @@ OPTIMIZERS = [f"optimizer={name}{more}" for more, names in OPTIMIZERS.items() fo
         "remat": st.booleans(),
         "freeze": st.sampled_from(["", "/ffn/"]),
     }),
-    on_the_fly=st.booleans(),
+    on_the_fly=st.sampled_from([False, False, True]),
     every=st.integers(1, 3),
-    stop=st.integers(1, 4),
+    stop=st.integers(1, 3),
 )  # fmt: skip
 def test_stopped_and_resumed_a_run_is_the_same_bit_for_bit(
     folder, kind, optimizer, hparams, engine, on_the_fly, every, stop
@@ -362,7 +389,7 @@ def test_stopped_and_resumed_a_run_is_the_same_bit_for_bit(
         test_trainer.after(trainer(str(other)), stop, test_trainer.interrupt).run()
         assert "stopped by SIGTERM" in test_trainer.ending(other)
         assert trainer(str(other)).run() == wanted
-        test_trainer.assert_same(one, other, 5, every)
+        test_trainer.assert_same(one, other, 4, every)
 
 
 @eagerly
@@ -471,60 +498,3 @@ def test_each_example_comes_once_an_epoch_and_what_is_left_out_is_counted(
     for step in (first, first % max(len(batches), 1)):
         one, other = (plan.batch(step) for plan in (again, endless))
         assert one.bucket == other.bucket and one.rows.tolist() == other.rows.tolist()
-
-
-# Text
-
-
-@functools.cache
-def vocabularies():
-    """Encoders of all kinds, some of them made of text by chance."""
-    chance = random.Random(f"text {SEED}")
-    pieces = [*"abcdefgh_\\19é日", "low", "lowest", " ", ", "]
-    lines = ["".join(chance.choices(pieces, k=chance.randint(1, 40))) for _ in range(60)]
-    size = chance.randint(120, 220)
-    pieces_of = SentencePieceEncoder.build_from_generator
-    texts = [line for line in lines + LINES if line.strip()]
-    return [
-        *ENCODERS,
-        SubwordTextEncoder.build_from_generator(lines + LINES, size),
-        TokenTextEncoder(
-            vocab_list=sorted({*" ".join(lines).split()})[:20] + ["<UNK>"], replace_oov="<UNK>"
-        ),
-        *(pieces_of(texts, size, kind) for kind in ("unigram", "bpe")),
-        pieces_of(texts, 1024, "bpe", ["<2de>"]),
-    ]
-
-
-ODD_BYTES = [b"\xff", b"\xc3", b"\xa4", b"\xed\xa0\x80", b"\xf4\x90\x80\x80", b"\xc0\x80"]
-BYTES = st.lists(st.sampled_from(ODD_BYTES) | st.binary(max_size=3) | CHARACTERS.map(str.encode))
-
-
-@holds(
-    400,
-    number=st.integers(0, 7),
-    strings=TEXTS.map(lambda texts: [*map(str.encode, texts)])
-    | st.lists(BYTES.map(b"".join), max_size=8),
-    rows=st.lists(
-        st.lists(
-            st.integers(-(2**31), 2**31 - 1) | st.integers(-1, 250) | st.sampled_from(ESCAPING),
-            max_size=30,
-        ),
-        max_size=8,
-    ),
-)
-def test_text_and_ids_go_there_and_back_alike_in_python_and_in_a_graph(number, strings, rows):
-    """Bytes that are not UTF-8 are left out; what a vocabulary lacks is lost by tokens and pieces alone."""
-    encoder = vocabularies()[number]
-    texts = [string.decode("utf-8", "ignore") for string in strings]
-    if number > 4:  # our SentencePiece takes text as it is
-        strings = [text.encode() for text in texts]
-    ids = [encoder.encode(text) for text in texts]
-    assert encoded(encoder, strings) == ids
-    assert all((number in (1, 4) or i >= 2) and i < encoder.vocab_size for row in ids for i in row)
-    rows = [[i % 258 if number == 2 else i for i in row] for row in rows]
-    assert decoded(encoder, rows + ids) == [shown(encoder.decode(row)) for row in rows + ids]
-    if number in (0, 2, 3):
-        assert decoded(encoder, ids) == texts
-    if number == 7:  # the stand-in of a space is the one that is lost
-        assert decoded(encoder, ids) == [text.replace("▁", " ") for text in texts]
