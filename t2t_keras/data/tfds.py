@@ -6,7 +6,6 @@ import html
 import io
 import logging
 import os
-import sys
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, redirect_stdout
 from itertools import chain
@@ -25,7 +24,7 @@ from t2t_keras.data.text_problem import (
 )
 from t2t_keras.data.translate import PairSource, PairSourceProblem
 from t2t_keras.errors import UserError, nearest
-from t2t_keras.progress import CountProgress
+from t2t_keras.progress import CountProgress, Progress
 
 _READ_AT_ONCE = 1024
 _READ_BUFFER = 2**20
@@ -216,11 +215,9 @@ def _prepared_builder(name: str, tmp_dir: Path) -> Any:
     builder = _builder(name, tmp_dir / "tfds")
     if not builder.is_prepared():
         remedy = f"Archives fetched by hand go to {tmp_dir}, whole and under their own names"
-        print(f"{name}: TFDS prepares it in {builder.data_dir}", file=sys.stderr, flush=True)
-        with (
-            _explained(f"TensorFlow Datasets cannot prepare {name}", remedy),
-            _as_other_jobs(name, tmp_dir, builder.url_infos or {}),
-        ):
+        Progress().say(f"{name}: TFDS prepares it in {builder.data_dir}")
+        as_other_jobs = _as_other_jobs(name, tmp_dir, builder.url_infos or {})
+        with _explained(f"TensorFlow Datasets cannot prepare {name}", remedy), as_other_jobs:
             config = tfds.download.DownloadConfig(manual_dir=str(tmp_dir), try_download_gcs=False)
             builder.download_and_prepare(download_config=config)
     return builder
