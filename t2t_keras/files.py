@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import fcntl
+import glob
 import json
 import os
 import platform
@@ -19,22 +20,35 @@ from t2t_keras.errors import UserError
 
 
 @contextlib.contextmanager
-def atomic_write(path: str | os.PathLike, suffix: str = "") -> Iterator[Path]:
+def atomic_write(path: str | os.PathLike, suffix: str = "", locked: bool = False) -> Iterator[Path]:
     """Yields a temporary path; on exit, the file or directory written there is renamed to `path`.
 
     After a kill, a full disk or a power cut, `path` is either unchanged or completely new. A
-    directory can only replace an empty one. `suffix` is that of the temporary name.
+    directory can only replace an empty one. `suffix` is that of the temporary name. If the caller has
+    `locked` out other writers of `path`, what killed ones have left is removed.
     """
-    path = Path(path)
+    path = Path(without_link(path))
     partial = path.with_name(f"{path.name}.{platform.node()}.{os.getpid()}.incomplete{suffix}")
+    left = f"{glob.escape(path.name)}.*.[0-9]*.incomplete{suffix}"
+    for leftover in path.parent.glob(left) if locked else ():
+        _remove(leftover)
     try:
         yield partial
         publish({partial: path})
     finally:
-        if partial.is_dir():
-            shutil.rmtree(partial, ignore_errors=True)
-        else:
-            partial.unlink(missing_ok=True)
+        _remove(partial)
+
+
+def _remove(path: Path) -> None:
+    if path.is_dir():
+        shutil.rmtree(path, ignore_errors=True)
+    else:
+        path.unlink(missing_ok=True)
+
+
+def without_link(path: str | os.PathLike) -> str:
+    """Returns the path that a file written to `path` gets: the target of a link, which stays."""
+    return os.path.realpath(path) if os.path.islink(path) else os.fspath(path)
 
 
 def publish(names: Mapping[Path, Path]) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import glob
 import os
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import pairwise
@@ -57,6 +58,11 @@ def export_saved_model(
         UserError: the version exists, a name or number is not allowed, or the directory cannot be
             written.
     """
+    if glob.has_magic(os.path.abspath(directory)) or "\\" in os.path.abspath(directory):
+        raise UserError(
+            f"{directory}: TensorFlow takes *, ?, [ and \\ in a path for a pattern and could not load the "
+            "export: name another directory."
+        )
     if precision is not None:
         model = in_precision(model, precision)
     module = served_class(model)(model, encoders, settings, align_heads, phrases)
@@ -71,7 +77,7 @@ def export_saved_model(
         target.parent.mkdir(parents=True, exist_ok=True)
         with locked_directory(target.parent):
             target = _new_version(target.parent, version)
-            with atomic_write(target) as partial:
+            with atomic_write(target, locked=True) as partial:
                 partial.mkdir()
                 signatures = module.signatures()
                 signatures["serving_default"] = signatures[default_signature]
