@@ -122,7 +122,7 @@ class StopRequests:
     nothing is recorded.
     """
 
-    signals = SIGNALS
+    signals: tuple[signal.Signals, ...] = SIGNALS
 
     def __init__(self) -> None:
         self.name = ""  # the first signal that came, such as "SIGTERM"; empty until then

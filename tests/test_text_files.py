@@ -146,7 +146,7 @@ def test_a_file_without_a_record_is_left_alone(path):
     assert mine.read_text() == "mine\n" and os.listdir(path.parent) == ["out.unfinished"]
 
 
-@pytest.mark.parametrize("record", [b"", b"{", b"[]", b"\xff"])
+@pytest.mark.parametrize("record", [b"", b"{", b"[]", b"\xff", b"[" * 9999])
 def test_starts_over_when_the_record_is_damaged(path, record):
     begun(path, "a").close()
     stored, messages = path.with_name("out.unfinished.json"), []

@@ -19,9 +19,8 @@ from t2t_keras.files import (
     changes,
     is_special,
     open_locked,
-    parse_json,
     publish,
-    without_link,
+    target_of,
     write_json,
     writing,
 )
@@ -169,7 +168,7 @@ class ResumableFile:
         self.lines = 0  # number of lines written, including those of the previous run
         self.ahead: dict[int, str] = {}
         """Later lines that the previous run decoded, by number from 1."""
-        self._path = without_link(path)
+        self._path = target_of(path)
         self._unfinished, self._kept, self._record = (
             Path(f"{self._path}.unfinished{end}") for end in ("", ".ahead", ".json")
         )
@@ -241,7 +240,7 @@ class ResumableFile:
             return "standard input may have changed"
         try:
             before = json.loads(self._record.read_text("utf-8"))
-        except (FileNotFoundError, ValueError):
+        except (FileNotFoundError, ValueError, RecursionError):
             before = None
         if not isinstance(before, dict) or not before:
             return "it has no record of what it was made from"
@@ -271,10 +270,9 @@ def _read_kept(path: Path, lines: int) -> dict[int, str]:
         return {}
     _keep_whole_lines(path)
     try:
-        text = path.read_text("utf-8")
-        rows = [parse_json(row, list, str(path)) for row in text.splitlines()]
+        rows = [json.loads(row) for row in path.read_text("utf-8").splitlines()]
         damaged = any([*map(type, row)] != [int, str] for row in rows)
-    except (ValueError, UserError):
+    except (TypeError, ValueError, RecursionError):
         damaged = True
     if damaged:  # its lines are decoded again
         path.write_bytes(b"")

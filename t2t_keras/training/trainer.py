@@ -449,7 +449,6 @@ class Trainer:
                 f"this run had {before} replicas before and has {engine.replicas} now: "
                 "the size of its batches changes from here on"
             )
-
         before = self.record.earlier[-1].get("figures", {}) if self.record.earlier else {}
         now = {name: value for name, value in figures.items() if name in before}
         if differences := changes({name: before[name] for name in now}, now):
