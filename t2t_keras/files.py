@@ -27,7 +27,7 @@ def atomic_write(path: str | os.PathLike, suffix: str = "", locked: bool = False
     directory can only replace an empty one. `suffix` is that of the temporary name. If the caller has
     `locked` out other writers of `path`, what killed ones have left is removed.
     """
-    path = Path(target_of(path))
+    path = Path(followed(path))
     partial = path.with_name(f"{path.name}.{platform.node()}.{os.getpid()}.incomplete{suffix}")
     left = f"{glob.escape(path.name)}.*.[0-9]*.incomplete{suffix}"
     for leftover in path.parent.glob(left) if locked else ():
@@ -46,7 +46,7 @@ def _remove(path: Path) -> None:
         path.unlink(missing_ok=True)
 
 
-def target_of(path: str | os.PathLike) -> str:
+def followed(path: str | os.PathLike) -> str:
     """Returns the path that a file written to `path` gets: the target of a link, which stays."""
     return os.path.realpath(path) if os.path.islink(path) else os.fspath(path)
 

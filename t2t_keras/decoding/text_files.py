@@ -15,15 +15,7 @@ from typing import Any, NamedTuple
 
 from t2t_keras.decoding.translator import BatchDone, Line, Report
 from t2t_keras.errors import UserError, printable
-from t2t_keras.files import (
-    changes,
-    is_special,
-    open_locked,
-    publish,
-    target_of,
-    write_json,
-    writing,
-)
+from t2t_keras.files import changes, followed, is_special, open_locked, publish, write_json, writing
 from t2t_keras.progress import Progress, duration
 from t2t_keras.text.lines import iterate_raw_lines
 
@@ -168,7 +160,7 @@ class ResumableFile:
         self.lines = 0  # number of lines written, including those of the previous run
         self.ahead: dict[int, str] = {}
         """Later lines that the previous run decoded, by number from 1."""
-        self._path = target_of(path)
+        self._path = followed(path)
         self._unfinished, self._kept, self._record = (
             Path(f"{self._path}.unfinished{end}") for end in ("", ".ahead", ".json")
         )

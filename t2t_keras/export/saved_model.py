@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import glob
 import os
 from collections.abc import Iterator, Mapping, Sequence
+from fnmatch import fnmatchcase
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -58,10 +58,11 @@ def export_saved_model(
         UserError: the version exists, a name or number is not allowed, or the directory cannot be
             written.
     """
-    if glob.has_magic(os.path.abspath(directory)) or "\\" in os.path.abspath(directory):
+    path = os.path.abspath(directory)
+    if "\\" in path or not fnmatchcase(path, path):
         raise UserError(
-            f"{directory}: TensorFlow takes *, ?, [ and \\ in a path for a pattern and could not load the "
-            "export: name another directory."
+            f"TensorFlow takes {path} for a pattern and could not load an export from there: "
+            "name a directory without [ and \\."
         )
     if precision is not None:
         model = in_precision(model, precision)
