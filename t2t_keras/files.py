@@ -90,7 +90,7 @@ def publish_together(directory: Path, names: Mapping[str, str]) -> None:
 def finish_publishing(directory: str | os.PathLike) -> None:
     """Finishes an interrupted `publish_together`; call it before reading the directory's files."""
     record = Path(directory, _TOGETHER)
-    if not record.exists():
+    if not os.path.exists(record):  # unlike `Path.exists`, no error for a name that is too long
         return
     names = read_json(record, {str: str})
     for name in (*names, *filter(None, names.values())):
@@ -110,7 +110,7 @@ def finish_publishing(directory: str | os.PathLike) -> None:
 
 def is_publishing(directory: str | os.PathLike) -> bool:
     """Returns True if a `publish_together` in the directory is unfinished."""
-    return Path(directory, _TOGETHER).exists()
+    return os.path.exists(Path(directory, _TOGETHER))
 
 
 def _sync(path: Path) -> None:

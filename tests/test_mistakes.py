@@ -14,7 +14,7 @@ from t2t_keras.decoding import Translator, beam_search
 from t2t_keras.errors import UserError
 from t2t_keras.export import export_saved_model
 from t2t_keras.inspection.alignment import Heads, from_pharaoh
-from t2t_keras.serving import TextClient
+from t2t_keras.serving import SavedModel, TextClient
 from t2t_keras.text import (
     ClassLabelEncoder,
     SentencePieceEncoder,
@@ -155,6 +155,8 @@ REFUSED |= {
     "line 3 has '1{60}'": lambda: from_pharaoh(f"0-0 {'1' * 5000}-2", "line 3"),
     "heads must be mean": lambda: Heads.parse("9" * 5000),
     "no checkpoint at a\0b": lambda: load("a\0b"),
+    "no checkpoint at x{300}/y": lambda: load("x" * 300 + "/y"),
+    "x{300} cannot be loaded": lambda: SavedModel("x" * 300),
     "The vocabulary x{900}": lambda: registry.problem(NAME).get_feature_encoders("x" * 5000),
     "TensorFlow takes .* for a pattern": lambda: export_saved_model(None, {}, "/tmp/run*[1]"),
 }  # fmt: skip

@@ -276,7 +276,7 @@ def _require_network(recorded: HParams, directory: str) -> None:
 def flags_of_t2t(directory: str) -> dict[str, str]:
     """Reads the flags that t2t-trainer wrote in a run's directory, if any."""
     path = Path(directory) / "flags.txt"
-    if not path.is_file():
+    if not os.path.isfile(path):
         return {}
     lines = path.read_text("utf-8", "replace").splitlines()
     pairs = (line.removeprefix("--").partition("=") for line in lines)

@@ -298,11 +298,12 @@ class SavedModel:
     def __init__(self, directory: str):
         import tensorflow as tf
 
-        files = Path(directory).glob("*/saved_model.pb")
-        versions = {int(f.parent.name): f for f in files if f.parent.name.isdecimal()}
-        file = versions[max(versions)] if versions else Path(directory, "saved_model.pb")
-        self.place = str(file.parent)
+        self.place = directory
         try:
+            files = Path(directory).glob("*/saved_model.pb")
+            versions = {int(f.parent.name): f for f in files if f.parent.name.isdecimal()}
+            file = versions[max(versions)] if versions else Path(directory, "saved_model.pb")
+            self.place = str(file.parent)
             if b"SentencepieceTokenizeOp" in file.read_bytes():
                 import tensorflow_text  # noqa: F401 - registers the op
             # The reference keeps its functions alive.
