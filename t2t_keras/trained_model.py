@@ -60,7 +60,8 @@ def load(
         raise UserError("there is nothing to load: the list of checkpoints is empty.")
     paths = [os.path.expanduser(os.fspath(each)) for each in paths]
     own, *others = paths
-    if not others and any(glob.glob(f"{glob.escape(own)}/{name}") for name in _EXPORTS):
+    exported = (glob.glob(f"{glob.escape(own)}/{name}") for name in _EXPORTS if os.path.isdir(own))
+    if not others and any(exported):
         given = (problem, data_dir, hparams, model, decode_hparams, precision)
         if any(given):
             raise UserError(

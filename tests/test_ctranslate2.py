@@ -112,7 +112,9 @@ def random_lines(count, seed=0, vocab_size=23):
 )
 def test_translations_are_ours(overrides, tmp_path):
     model = search_model(overrides)
+    (tmp_path / "model.host.77.incomplete").mkdir()  # of one that was killed
     export_ctranslate2(model, words(), str(tmp_path / "model"))
+    assert [path.name for path in tmp_path.iterdir()] == ["model"]
     lines, settings = random_lines(40), {"beam_size": 1, "extra_length": 5, "batch_size": 64}
     ours = Translator(model, words(), DecodeSettings(**settings))
     theirs = one_thread(str(tmp_path / "model")).translate(lines, **settings)

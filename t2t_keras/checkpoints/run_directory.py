@@ -47,7 +47,7 @@ STARTS = "starts"
 """Key in `run.json`: the starts of the run, see `RunRecord`."""
 
 _SIZE = range(1, 2**31)
-_START = {"started_seconds": range(2**63), "replicas": _SIZE, "data_dir?": str}
+_START = {"started_seconds": range(2**63), "replicas": _SIZE, "data_dir?": str, "figures?": dict}
 _RUN = {
     **dict.fromkeys(("problem?", "model?", "hparams_set?", "precision?"), str),
     **dict.fromkeys(("source_vocab_size?", "target_vocab_size?"), _SIZE),
@@ -276,7 +276,7 @@ def _require_network(recorded: HParams, directory: str) -> None:
 def flags_of_t2t(directory: str) -> dict[str, str]:
     """Reads the flags that t2t-trainer wrote in a run's directory, if any."""
     path = Path(directory) / "flags.txt"
-    if not path.is_file():
+    if not os.path.isfile(path):
         return {}
     lines = path.read_text("utf-8", "replace").splitlines()
     pairs = (line.removeprefix("--").partition("=") for line in lines)

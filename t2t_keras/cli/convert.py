@@ -12,7 +12,7 @@ import os
 from t2t_keras.cli import app, options
 from t2t_keras.cli.options import FLAGS, integer, string
 from t2t_keras.errors import UserError
-from t2t_keras.files import atomic_write, locked_directory, writing
+from t2t_keras.files import atomic_write, locked_directory, locked_name, writing
 
 
 def define_flags() -> None:
@@ -75,7 +75,8 @@ def save_checkpoint(model, prefix: str) -> None:
 
 
 def save_keras(model, path: str) -> None:
-    with writing(path), atomic_write(path, suffix=".keras") as partial:
+    lock = locked_name(path)
+    with writing(path), lock, atomic_write(path, suffix=".keras", locked=True) as partial:
         model.save(partial)
 
 

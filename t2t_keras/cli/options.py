@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
-import io
 import os
 import re
 import stat
@@ -374,12 +373,16 @@ def hparams(needed: bool = True):
 
 def typed_lines() -> Iterator[str]:
     """Yields each line of standard input, invalid UTF-8 unchanged; asks for it on a terminal."""
-    if isinstance(sys.stdin, io.TextIOWrapper):
-        sys.stdin.reconfigure(errors="surrogateescape")  # or a bad line would take others with it
-    prompt = "> " if sys.stdin.isatty() else ""
-    with contextlib.suppress(EOFError):
-        while True:
-            yield input(prompt)
+    from t2t_keras.text.lines import iterate_raw_lines
+
+    lines = iterate_raw_lines(None)
+
+    def ask() -> bytes | None:
+        print("> " * sys.stdin.isatty(), end="", flush=True)
+        return next(lines, None)
+
+    for line in iter(ask, None):
+        yield line.decode("utf-8", "surrogateescape")
 
 
 def valid_text(text: str, name: str) -> str:

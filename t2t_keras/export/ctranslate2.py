@@ -73,7 +73,7 @@ def export_ctranslate2(
         if target.exists() and target.samefile(Path.cwd()):
             raise UserError(f"{directory} is the current directory: name another for the export.")
         target.parent.mkdir(parents=True, exist_ok=True)
-    with writing(directory), locked_name(target), atomic_write(target) as partial:
+    with writing(directory), locked_name(target), atomic_write(target, locked=True) as partial:
         if target.is_dir() and any(target.iterdir()):
             raise UserError(f"{directory} is not empty: give a new directory, or empty it.")
         partial.mkdir(parents=True)

@@ -347,7 +347,14 @@ class _Parts:
             scores=tf.zeros([0, n]),
             token_scores=tf.zeros([0, n, 0]),
         )
-        return in_batches(run, lengths, empty, most_rows=self.rows, most_tokens=self.tokens)
+        found = in_batches(run, lengths, empty, most_rows=self.rows, most_tokens=self.tokens)
+        if self.model.kind != TRANSLATION:
+            return found
+        is_text = tf.reduce_any(sources != EOS_ID, 1)  # as in `Translator`
+        if phrases is not None:
+            is_text |= tf.reduce_any(phrases != PAD_ID, (1, 2))
+        kept = {2: is_text[:, None], 3: is_text[:, None, None]}
+        return [tf.where(kept[each.shape.rank], each, tf.zeros_like(each)) for each in found]
 
     def score(self, source, target):
         sides, truncated = self.encode_pairs(source, target)

@@ -41,7 +41,7 @@ class Heads(NamedTuple):
     @classmethod
     def parse(cls, text: str) -> Heads:
         """Parses "mean", "LAYER" or "LAYER:HEAD", each optionally with "+1" for `after`."""
-        match = re.fullmatch(r"(?:mean|(\d+)(?::(\d+))?)(\+1)?", text.strip())
+        match = re.fullmatch(r"(?:mean|(\d{1,9})(?::(\d{1,9}))?)(\+1)?", text.strip())
         if not match:
             raise UserError(
                 f"heads must be mean, LAYER or LAYER:HEAD, from 0, optionally with +1; got {text!r}."
@@ -235,10 +235,10 @@ def from_pharaoh(line: str, where: str = "the line") -> Gold:
     """Returns the sure and the possible links of a line; "1-2" is sure, "1?2" possible."""
     sure, possible = set(), set()
     for item in line.split():
-        match = re.fullmatch(r"(\d+)([-?])(\d+)", item)
+        match = re.fullmatch(r"(\d{1,9})([-?])(\d{1,9})", item)
         if not match:
             raise UserError(
-                f"{where} has {item!r}: links are written 1-2, or 1?2 if only possible."
+                f"{where} has {item[:60]!r}: links are written 1-2, or 1?2 if only possible."
             )
         link = int(match[1]), int(match[3])
         possible.add(link)

@@ -300,11 +300,12 @@ class SavedModel:
 
         from t2t_keras.text.graph import import_tensorflow_text
 
-        files = Path(directory).glob("*/saved_model.pb")
-        versions = {int(f.parent.name): f for f in files if f.parent.name.isdecimal()}
-        file = versions[max(versions)] if versions else Path(directory, "saved_model.pb")
-        self.place = str(file.parent)
+        self.place = directory
         try:
+            files = Path(directory).glob("*/saved_model.pb")
+            versions = {int(f.parent.name): f for f in files if f.parent.name.isdecimal()}
+            file = versions[max(versions)] if versions else Path(directory, "saved_model.pb")
+            self.place = str(file.parent)
             if b"SentencepieceTokenizeOp" in file.read_bytes():
                 import_tensorflow_text()  # registers the op
             # The reference keeps its functions alive.
