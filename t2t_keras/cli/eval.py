@@ -22,6 +22,7 @@ _SECONDS_TO_SLEEP = 2.0
 
 def define_flags() -> None:
     options.define("problem", "data_dir", *options.MODEL)
+    options.define_target_space()
     options.define_search()
     string("output_dir", "Directory of a run; evaluates all its checkpoints.")
     string("checkpoint_path", "A single checkpoint to evaluate, such as DIR/model.ckpt-100.")

@@ -25,7 +25,7 @@ _FIGURE_FLAGS = ("attention", "layer", "heads", "words", "subwords")
 _OWN_FLAGS = {
     "data": ("split", "num_examples", "random_seed"),
     "attention": (
-        *("output_dir", "checkpoint_path", "decode_hparams", "model"),
+        *("output_dir", "checkpoint_path", "decode_hparams", "model", "target_space_id"),
         *("text", "target_text", "html", "npz", *_FIGURE_FLAGS),
     ),
 }
@@ -34,6 +34,7 @@ _OWN_FLAGS = {
 
 def define_flags() -> None:
     options.define(*options.TRAINED_MODEL)
+    options.define_target_space()
     options.define_decode_hparams()
     string("plot", "Figure file, such as plot.png: data: lengths; attention: one layer.")
 

@@ -72,6 +72,11 @@ def define(*names: str) -> None:
         string(name, _SHARED[name])
 
 
+def define_target_space() -> None:
+    text = "Row of the target-space table; default: the recorded one, or the problem's."
+    integer("target_space_id", None, text)
+
+
 def define_precision() -> None:
     text = "Precision of weights and computation; default: the hparam activation_dtype. int8: weights only, on a CPU."
     choice("precision", None, ["float32", "bfloat16", "float16", "int8"], text)
@@ -127,6 +132,7 @@ def trained_model(path: str | None = None):
         hparams=settings,
         model=FLAGS.model,
         precision=FLAGS.precision if "precision" in FLAGS else None,
+        target_space_id=FLAGS.target_space_id,
     )
 
 
