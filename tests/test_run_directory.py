@@ -148,7 +148,7 @@ def test_what_is_larger_than_the_checkpoint_is_not_built(name, value, there, tmp
         (tmp_path / "run.json").write_text(json.dumps(sizes))
     else:
         change(tmp_path, **{name: value})
-    of = {"num_hidden_layers": "num_encoder_layers", "vocab_divisor": "source_vocab_size"}
+    of = {"num_hidden_layers": "num_encoder_layers"}
     refused = (
         rf"does not fit the settings: {of.get(name, name)}.* is {there:,} there and [\d,]+ here"
     )

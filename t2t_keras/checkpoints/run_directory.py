@@ -237,12 +237,11 @@ def load_model(
         target_space_id = run.get("target_space_id", 0)
     name = model or recorded_model or model_of(arrays)
     if name == model_of(arrays):  # not a user's own, whose parts may have other sizes
-        divisor, rows = settings.vocab_divisor, vocab_sizes(arrays, prefix)
-        sides = [("source", source_size, rows[0]), ("target", target_size, rows[1])]
+        source, target = vocab_sizes(arrays, prefix)
         sizes = [
-            (f"{side}_vocab_size (rounded up to vocab_divisor)", size + -size % divisor, found)
-            for side, size, found in sides
-            if size and found
+            ("vocab_divisor", settings.vocab_divisor, source or target),
+            ("source_vocab_size", source_size or 0, source or 0),
+            ("target_vocab_size", target_size, target),
         ]
         require_sizes(settings, sizes, arrays, prefix)
     loaded = registry.model(name).of_sizes(

@@ -19,13 +19,7 @@ from typing import Any
 
 import numpy as np
 
-from t2t_keras.checkpoints.names import (
-    is_slot,
-    is_table,
-    is_weight,
-    split_table,
-    t2t_variables,
-)
+from t2t_keras.checkpoints.names import is_slot, is_table, is_weight, split_table, t2t_variables
 from t2t_keras.errors import UserError, warn
 from t2t_keras.files import finish_publishing, is_publishing, publish, publish_together, write_text
 from t2t_keras.transformer import TARGET_SPACES
@@ -259,7 +253,7 @@ def require_sizes(hp, sizes: Sequence[tuple], arrays: Mapping[str, np.ndarray], 
         (setting, getattr(hp, setting), array.shape[axis])
         for end, axis, setting in _SIZES
         for name, array in arrays.items()
-        if name.endswith(end)
+        if name.endswith(end) and array.ndim == 2
     ]
     for side in ("encoder", "decoder"):
         setting = f"num_{side}_layers"
@@ -309,13 +303,12 @@ def trained_spaces(arrays: Mapping[str, np.ndarray]) -> list[int]:
 
     It shows in the optimizer's slots, else in values far larger than those that most rows begin with.
     """
-    name, rows = "/target_space_embedding/kernel", (TARGET_SPACES,)
-    tables = [n for n, a in arrays.items() if name in n and a.shape[:1] == rows]
-    if not tables:
-        return []
-    table = arrays[max(tables, key=lambda name: (is_slot(name), name))]
-    largest = np.abs(table.reshape(TARGET_SPACES, -1)).max(1)
-    return np.flatnonzero(largest > 2 * np.median(largest)).tolist()
+    tables = [name for name in arrays if "/target_space_embedding/kernel" in name]
+    tables = [name for name in tables if len(arrays[name]) == TARGET_SPACES]
+    for name in sorted(tables, key=lambda name: (is_slot(name), name))[-1:]:
+        largest = np.abs(arrays[name].reshape(TARGET_SPACES, -1)).max(1)
+        return np.flatnonzero(largest > 2 * np.median(largest)).tolist()
+    return []
 
 
 def save_t2t(model, path: str, extra: Mapping[str, Any] | None = None) -> None:

@@ -198,10 +198,10 @@ def unknown_spaces(encoders) -> str:
 
     In texts to align it becomes a space: as an unknown character it would join two words.
     """
-    spaces = [chr(i) for i in range(0x3001) if chr(i).isspace() and chr(i) != "\t"]
+    spaces = filter(str.isspace, map(chr, [*range(9), *range(10, 0x3001)]))
     pieces = [each for each in encoders.values() if isinstance(each, SentencePieceEncoder)]
-    known = [{s for s in spaces if UNKNOWN.strip() not in e.decode(e.encode(s))} for e in pieces]
-    return "".join(space for space in spaces if not all(space in each for each in known))
+    unknown = UNKNOWN.strip()
+    return "".join(s for s in spaces if any(unknown in e.decode(e.encode(s)) for e in pieces))
 
 
 def words_of_tokens(encoder, ids):
