@@ -19,6 +19,7 @@ from t2t_keras.inspection.alignment import (
     words_of_tokens,
 )
 from t2t_keras.inspection.attention import attention_weights
+from t2t_keras.inspection.tokens import shown_tokens
 from t2t_keras.text import (
     ByteTextEncoder,
     SentencePieceEncoder,
@@ -109,6 +110,8 @@ def test_white_space_that_pieces_do_not_know_separates_words(model, eagerly):
     sides = (["low\u3000lower low", "low"], ["new\xa0est", "low\u2003low low"])
     lines = served.align(*map(tf.constant, sides))["alignment"].numpy()
     assert [line.decode() for line in lines] == list(map(to_pharaoh, aligner.align(*sides)))
+    known = SentencePieceEncoder.build_from_generator(["low low\u3000lower newest"] * 9, 20)
+    assert shown_tokens(known, known.encode("low\u3000low new")).word_texts == ["low", "low", "new"]
     [spaces, tab] = served.align(
         tf.constant(["low low"] * 2), tf.constant(["low low", "low\tlow"])
     )["alignment"].numpy()

@@ -16,10 +16,9 @@ from t2t_keras.files import atomic_write, locked_directory, writing
 
 
 def define_flags() -> None:
-    options.define(*options.MODEL)
+    options.define("target_space_id", *options.MODEL)
     string("checkpoint_path", "Checkpoint, its directory, or .keras file to convert.")
     string("output_path", "Output: a name that ends in .keras, or a checkpoint's prefix.")
-    options.define_target_space()
 
 
 def main() -> None:

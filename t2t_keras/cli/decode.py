@@ -30,7 +30,6 @@ _RESULTS = {"decode_from_file": "translations", "score_file": "scores", "align_f
 
 def define_flags() -> None:
     options.define(*options.TRAINED_MODEL)
-    options.define_target_space()
     options.define_search()
     options.define_precision()
     string("decode_from_file", "Text to translate, one sentence per line; -: standard input.")

@@ -23,7 +23,6 @@ _SAVED_MODEL_FLAGS = (
 
 def define_flags() -> None:
     options.define(*options.TRAINED_MODEL)
-    options.define_target_space()
     options.define_search()
     options.define_precision()
     string("export_dir", "Output directory; default: export beside the checkpoint.")

@@ -34,7 +34,6 @@ _OWN_FLAGS = {
 
 def define_flags() -> None:
     options.define(*options.TRAINED_MODEL)
-    options.define_target_space()
     options.define_decode_hparams()
     string("plot", "Figure file, such as plot.png: data: lengths; attention: one layer.")
 
