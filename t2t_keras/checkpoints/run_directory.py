@@ -10,7 +10,7 @@ from typing import Any
 
 from t2t_keras import registry
 from t2t_keras.checkpoints.names import model_of
-from t2t_keras.checkpoints.t2t import assign, read, resolve
+from t2t_keras.checkpoints.t2t import assign, read, require_sizes, resolve
 from t2t_keras.errors import UserError
 from t2t_keras.files import changes, finish_publishing, read_json, write_json, writing
 from t2t_keras.network_settings import INFERENCE_SETTINGS, for_inference
@@ -235,8 +235,16 @@ def load_model(
         source_size, target_size = vocab_sizes(arrays, prefix)
     if target_space_id is None:
         target_space_id = run.get("target_space_id", 0)
-    make = registry.model(model or recorded_model or model_of(arrays))
-    loaded = make.of_sizes(
+    name = model or recorded_model or model_of(arrays)
+    if name == model_of(arrays):  # not a user's own, whose parts may have other sizes
+        source, target = vocab_sizes(arrays, prefix)
+        sizes = [
+            ("vocab_divisor", settings.vocab_divisor, source or target),
+            ("source_vocab_size", source_size or 0, source or 0),
+            ("target_vocab_size", target_size, target),
+        ]
+        require_sizes(settings, sizes, arrays, prefix)
+    loaded = registry.model(name).of_sizes(
         for_inference(settings), source_size, target_size, target_space_id=target_space_id
     )
     assign(loaded, arrays, prefix)

@@ -77,6 +77,7 @@ class PairAligner(PairScorer):
     def __init__(self, model, encoders, heads: str = "mean", settings=None, report=None):
         only = [heads_of_model(model, heads)]
         super().__init__(model, encoders, settings, report)
+        self._spaces = dict.fromkeys(map(ord, unknown_spaces(encoders)), " ")
         self._source_words = open_graph(partial(source_words, model, encoders, only))
 
     def align(self, sources: Sequence[str], targets: Sequence[str]) -> list[Links]:
@@ -109,6 +110,9 @@ class PairAligner(PairScorer):
                 for number, heads in enumerate(every):
                     found[heads].append(_links(words[:, number]))
         return {heads: alignment_error_rate(each, references) for heads, each in found.items()}
+
+    def _pair(self, line: Line) -> Pair:
+        return super()._pair(line._replace(text=line.text.translate(self._spaces)))
 
     def empty_result(self, pair: Pair) -> Links:  # type: ignore[override]
         return []
@@ -187,6 +191,17 @@ def strongest(targets, sources, weights):
     # [N, 1 + words, 1 + words]; the sum over a target word has the same argmax as the mean.
     by_word = tf.transpose(targets) @ tf.cast(weights, targets.dtype) @ sources
     return tf.argmax(by_word, -1, tf.int32)[:, 1:] - 1
+
+
+def unknown_spaces(encoders) -> str:
+    """Returns the white space, except tab, that SentencePiece encoders do not know.
+
+    In texts to align it becomes a space: as an unknown character it would join two words.
+    """
+    spaces = filter(str.isspace, map(chr, [*range(9), *range(10, 0x3001)]))
+    pieces = [each for each in encoders.values() if isinstance(each, SentencePieceEncoder)]
+    unknown = UNKNOWN.strip()
+    return "".join(s for s in spaces if any(unknown in e.decode(e.encode(s)) for e in pieces))
 
 
 def words_of_tokens(encoder, ids):
