@@ -136,8 +136,8 @@ class ByteTextEncoder(TensorEncoder):
     _entries = _BYTES
 
     def encode(self, text: str) -> list[int]:
-        """Returns one id per byte."""
-        return [byte + len(RESERVED_TOKENS) for byte in text.encode("utf-8")]
+        """Returns one id per byte; half of a surrogate pair has none."""
+        return [byte + len(RESERVED_TOKENS) for byte in text.encode("utf-8", "ignore")]
 
     def decode(self, ids: Iterable[int], strip_extraneous: bool = False) -> str:
         """Returns the text; ids 0 and 1 become `<pad>` and `<EOS>`, invalid UTF-8 U+FFFD.
