@@ -150,5 +150,9 @@ def read_vocabulary(path: str | os.PathLike[str], of_subwords: bool) -> list[str
 
 def write_lines(path: str | os.PathLike[str], lines: Sequence[str]) -> None:
     """Writes a vocabulary file; raises UserError if that fails."""
-    with files.writing(path), open(path, "w", encoding="utf-8", newline="\n") as file:
-        file.writelines(f"{line}\n" for line in lines)
+    try:
+        with files.writing(path), open(path, "w", encoding="utf-8", newline="\n") as file:
+            file.writelines(f"{line}\n" for line in lines)
+    except UnicodeEncodeError as error:
+        wrong = ascii(error.object.strip())
+        raise UserError(f"{path}: UTF-8 cannot hold {wrong}: remove it from the text.") from error

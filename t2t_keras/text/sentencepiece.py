@@ -82,7 +82,7 @@ class SentencePieceEncoder(TensorEncoder):
 
         def lines():
             try:
-                yield from generator
+                yield from (line.encode("utf-8", "ignore") for line in generator)
             except (Exception, KeyboardInterrupt, SystemExit) as error:
                 raised.append(error)  # SentencePiece would take it for the end of the text
 
