@@ -344,6 +344,14 @@ def test_building_from_counts_between_other_limits(tmp_path, capsys):
             SubwordTextEncoder.build_to_target_size(9, **given)
 
 
+def test_half_a_surrogate_pair_has_no_file(tmp_path):
+    assert ByteTextEncoder().encode("a\ud83d") == [99]
+    with pytest.raises(
+        UserError, match=r"vocab: UTF-8 cannot hold .*\\ud83d.*: remove it from the"
+    ):
+        build(["a \ud83d"], 30).store_to_file(tmp_path / "vocab")
+
+
 def test_an_extra_reserved_token_has_one_id(tmp_path):
     reserved = ["<pad>", "<EOS>", "low"]
     encoder = build(["low low low\n"], 40, None, reserved)
@@ -364,6 +372,11 @@ def test_an_extra_reserved_token_has_one_id(tmp_path):
         ([""], {}, "There is no text"),
         (["a"], {"target_size": 0}, "size is 0; it must be at least 1"),
         (["a"], {"reserved_tokens": ["<EOS>", "<pad>"]}, "must begin with <pad>, <EOS>"),
+        (
+            ["a"],
+            {"reserved_tokens": ["<pad>", "<EOS>", "<x>", "<EOS>"]},
+            "^reserved_tokens, place 4: '<EOS>' is already on place 2; each entry must have one id",
+        ),
     ],
 )
 def test_refuses_what_gives_no_vocabulary(lines, arguments, message):

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 from t2t_keras.errors import UserError, require_several
 from t2t_keras.ids import EOS_ID, PAD_ID, RESERVED_TOKENS
 from t2t_keras.text.encoders import TensorEncoder
+from t2t_keras.text.lines import require_unique
 
 if TYPE_CHECKING:
     import tensorflow as tf
@@ -76,6 +77,7 @@ class SentencePieceEncoder(TensorEncoder):
             raise UserError(
                 f"SentencePiece model {model_type!r} cannot be built; allowed: {allowed}."
             )
+        require_unique([*RESERVED_TOKENS, *reserved_tokens], "reserved_tokens", "place")
         with_bytes = target_size >= _BYTES_FROM
         model = io.BytesIO()
         raised: list[BaseException] = []
