@@ -9,7 +9,7 @@ import io
 import os
 import sys
 import zlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from functools import cache, partial
 from typing import BinaryIO
 
@@ -136,17 +136,27 @@ def read_vocabulary(path: str | os.PathLike[str], of_subwords: bool) -> list[str
                 f"{name}, line {i + 1}: got {got!r} where a vocabulary has {reserved}; "
                 f"the first two lines must be {' and '.join(RESERVED_TOKENS)}."
             )
-    first_lines: dict[str, int] = {}
-    for number, entry in enumerate(entries if of_subwords else (), start=1):
-        if entry and first_lines.setdefault(entry, number) != number:
+    if of_subwords:
+        require_unique(entries, name)
+    return entries
+
+
+def require_unique(entries: Iterable[str], name: str, place: str = "line") -> None:
+    """Raises a `UserError` if an entry that is not blank is listed twice."""
+    first: dict[str, int] = {}
+    for number, entry in enumerate(entries, start=1):
+        if entry and first.setdefault(entry, number) != number:
             raise UserError(
-                f"{name}, line {number}: {entry!r} is already on line {first_lines[entry]}; "
+                f"{name}, {place} {number}: {entry!r} is already on {place} {first[entry]}; "
                 "each entry must have one id."
             )
-    return entries
 
 
 def write_lines(path: str | os.PathLike[str], lines: Sequence[str]) -> None:
     """Writes a vocabulary file; raises UserError if that fails."""
-    with files.writing(path), open(path, "w", encoding="utf-8", newline="\n") as file:
-        file.writelines(f"{line}\n" for line in lines)
+    try:
+        with files.writing(path), open(path, "w", encoding="utf-8", newline="\n") as file:
+            file.writelines(f"{line}\n" for line in lines)
+    except UnicodeEncodeError as error:
+        wrong = ascii(error.object.strip())
+        raise UserError(f"{path}: UTF-8 cannot hold {wrong}: remove it from the text.") from error
