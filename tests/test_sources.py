@@ -296,7 +296,15 @@ def test_only_plain_files_with_names_are_files(tmp_path):
     link.linkname = "/etc/passwd"
     sparse = {"GNU.sparse.size": str(2**40), "GNU.sparse.map": "0,1", "GNU.sparse.name": "zeros"}
     folder, pipe = member("training", kind=tarfile.DIRTYPE), member("pipe", kind=tarfile.FIFOTYPE)
-    empty = (link, folder, pipe, member(""), member("."), member("x", path="a\0b"))
+    empty = (
+        link,
+        folder,
+        pipe,
+        member(""),
+        member("."),
+        member("x", path="a\0b"),
+        member("x", path="a\nb"),
+    )
     others = (
         *((made, b"") for made in empty),
         (member("sparse", 1, **sparse), b"1"),

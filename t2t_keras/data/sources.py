@@ -467,7 +467,7 @@ def unpack(archive: Path, directory: Path, is_wanted: Callable[[str], bool]) -> 
             if (
                 is_outside
                 or not member.name
-                or "\0" in name
+                or {"\0", "\n"}.intersection(name)  # an error has one line
                 or name in taken
                 or not is_wanted(name)
             ):
