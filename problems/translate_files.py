@@ -21,7 +21,7 @@ from t2t_keras.errors import UserError
 from t2t_keras.files import atomic_write
 from t2t_keras.registry import register_problem
 from t2t_keras.text import TokenTextEncoder
-from t2t_keras.text.lines import iterate_lines
+from t2t_keras.text.lines import iterate_lines, require_unique
 
 _Files = Sequence[PathLike]
 
@@ -225,6 +225,8 @@ class Text2textTmpdirTokens(WordListProblem, Text2textTmpdir):
     oov_token = "<UNK>"
 
     def words(self, tmp_dir: PathLike) -> list[str]:
-        """Returns the words of the file."""
-        words = (line.strip() for line in iterate_lines(Path(tmp_dir) / "vocab.txt"))
-        return [self.oov_token, *words]
+        """Returns the words of the file, each listed once."""
+        path = Path(tmp_dir) / "vocab.txt"
+        words = [line.strip() for line in iterate_lines(path)]
+        require_unique(words, str(path))
+        return [self.oov_token] * (self.oov_token not in words) + words

@@ -630,13 +630,13 @@ def split_items(text: str) -> list[str]:
 
     As in T2T, a bracket ends at the first "]", and an unopened "]" is an ordinary character.
     """
-    items, inside = [""], False
-    for char in text:
+    items, inside, start = [], False, 0
+    for place, char in enumerate(text):
         inside = char != "]" if inside else char == "["
         if char == "," and not inside:
-            items.append("")
-        else:
-            items[-1] += char
+            items.append(text[start:place])
+            start = place + 1
+    items.append(text[start:])
     if inside:
         raise SettingError(f"the brackets in {text!r} do not match")
     items = [item.strip() for item in items]

@@ -215,6 +215,78 @@ def test_a_sample_without_a_side(tmp_path, vocab_type, cleaning):
         generate(problem, tmp_path)
 
 
+class Given(Digits):
+    """Samples that are given, for all splits or each."""
+
+    dataset_splits = [{"split": "train", "shards": 3}, {"split": "dev", "shards": 1}]
+    is_generate_per_split = False
+    samples: list | None = [pair("1", "one")] * 8
+
+    def generate_samples(self, data_dir, tmp_dir, split):
+        return self.samples
+
+
+def with_sample(sample):
+    return {"samples": [pair("1", "one"), sample, pair("1", "one")]}
+
+
+def with_text(value):
+    return with_sample(pair("1", value))
+
+
+TEXT = "^'targets' in train sample 2 of given must be text that UTF-8 can hold, got "
+SHARDS = "^the number of train shards of given must be an integer from 1 to 99999, got "
+VOCABULARY = {"vocab_type": VocabType.SUBWORD, "approx_vocab_size": 50}
+
+
+@pytest.mark.parametrize("vocabulary", [{}, VOCABULARY], ids=["bytes", "subwords"])
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        (with_text(None), TEXT + "None"),
+        (with_text(float("nan")), TEXT + "nan"),
+        (with_text(7), TEXT + "7"),
+        (with_text(b"one"), TEXT + "b'one'"),
+        (with_text("\ud83d"), TEXT + r"'\\ud83d'"),
+        (with_text("\ud83d") | {"cleaning": CleaningRules(duplicates=True)}, TEXT),
+        (with_sample(None), "^train sample 2 of given must be a dict of fields, got None"),
+        ({"samples": None}, "^the train samples of given must be an iterable of dicts, got None"),
+        ({"dataset_splits": [{"split": "train", "shards": "3"}]}, SHARDS + "'3'"),
+        ({"dataset_splits": [{"split": "train", "shards": 0}]}, SHARDS + "0"),
+        (
+            {"max_samples_for_vocab": -1, **VOCABULARY},
+            "max_samples_for_vocab of given must be an integer of at least 0, got -1",
+        ),
+    ],
+)
+def test_what_is_wrong_in_a_users_problem_is_one_line(
+    tmp_path, monkeypatch, vocabulary, changes, message
+):
+    for name, value in (vocabulary | changes).items():
+        monkeypatch.setattr(Given, name, value, raising=False)
+    with pytest.raises(UserError, match=message):
+        generate(Given(), tmp_path)
+
+
+@pytest.mark.parametrize("cleaning", [None, CleaningRules(max_characters=2, duplicates=True)])
+def test_held_out_samples_of_one_set_are_not_cleaned(tmp_path, monkeypatch, cleaning):
+    """Every fourth sample is dev's; without cleaning, and for dev with it, shards are T2T's."""
+    numbers = [*range(0, 2000, 7), *range(20)]
+    monkeypatch.setattr(Given, "samples", [pair(str(n), "x") for n in numbers])
+    monkeypatch.setattr(Given, "cleaning", cleaning)
+    generate(Given(), tmp_path)
+    stored = {
+        split: sorted(
+            int(text(each["inputs"])) for each in examples(tmp_path / f"given-{split}-0*")
+        )
+        for split in ("train", "dev")
+    }
+    train = [n for i, n in enumerate(numbers) if i % 4 < 3]
+    if cleaning:
+        train = {n for n in train if n < 100}
+    assert stored == {"train": sorted(train), "dev": sorted(numbers[3::4])}
+
+
 def test_encoded_samples_have_the_same_fields(tmp_path):
     class Ragged(Encoded):
         def generate_encoded_samples(self, *arguments):

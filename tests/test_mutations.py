@@ -310,7 +310,9 @@ def both(tmp_path, eagerly):
 # Taken without a word: shards with as many examples (`exchanged_words-train-*`, a new index is made;
 # those of dev if they have another size), settings of another network with weights of the same shapes
 # (hparams.json, when translating), and evaluations.jsonl (then `best` is another).
-NOT_REFUSED = re.compile(r"exchanged.*-of-0000\d|hparams\.json|evaluations\.jsonl|events.*|counts.*")
+NOT_REFUSED = re.compile(
+    r"exchanged.*-of-0000\d|hparams\.json|evaluations\.jsonl|events.*|counts.*"
+)
 
 
 def test_a_file_of_another_directory_is_refused_or_changes_nothing(both, tmp_path):

@@ -310,6 +310,12 @@ def test_text2text_tmpdir_tokens(tmp_path):
     vocabulary = (data_dir / "vocab.text2text_tmpdir_tokens.tokens").read_text()
     assert vocabulary.split("\n") == ["<pad>", "<EOS>", "<UNK>", "a", "dog", "ein", "Hund", ""]
     assert stored(problem, "train", data_dir) == [("a <UNK>", "ein <UNK>"), ("a dog", "ein Hund")]
+    write_lines(tmp_path / "vocab.txt", ["a", "", "<UNK>", "", "dog"])
+    vocabulary = problem.get_or_create_vocab(tmp_path, tmp_path)
+    assert (vocabulary.encode("bird dog"), vocabulary.vocab_size) == ([4, 6], 7)
+    write_lines(tmp_path / "vocab.txt", ["a", "dog", "a "])
+    with pytest.raises(UserError, match=r"vocab\.txt, line 3: 'a' is already on line 1"):
+        problem.words(tmp_path)
 
 
 @pytest.mark.parametrize(("name", "target"), [("ende", "de"), ("enfr", "fr")])

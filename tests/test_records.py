@@ -84,7 +84,7 @@ def test_only_integers_are_stored(ids, message):
 )
 def test_a_damaged_piece_is_named(tmp_path, damage):
     path = tmp_path / "000000000000-digest"
-    records.write_piece(path, columns({"ids": [[1], [2, 3]]}), 0, 1)
+    records.write_piece(path, columns({"ids": [[1], [2, 3]]}), [0, 0], 1)
     assert records.read_segment([path], 0)["ids"].values.tolist() == [1, 2, 3]
     path.write_bytes(damage(path.read_bytes()))
     with pytest.raises(UserError, match=f"^{path}.*: delete {tmp_path} and run again"):

@@ -344,6 +344,14 @@ def test_building_from_counts_between_other_limits(tmp_path, capsys):
             SubwordTextEncoder.build_to_target_size(9, **given)
 
 
+def test_half_a_surrogate_pair_has_no_file(tmp_path):
+    assert ByteTextEncoder().encode("a\ud83d") == [99]
+    with pytest.raises(
+        UserError, match=r"vocab: UTF-8 cannot hold .*\\ud83d.*: remove it from the"
+    ):
+        build(["a \ud83d"], 30).store_to_file(tmp_path / "vocab")
+
+
 def test_an_extra_reserved_token_has_one_id(tmp_path):
     reserved = ["<pad>", "<EOS>", "low"]
     encoder = build(["low low low\n"], 40, None, reserved)
@@ -364,6 +372,11 @@ def test_an_extra_reserved_token_has_one_id(tmp_path):
         ([""], {}, "There is no text"),
         (["a"], {"target_size": 0}, "size is 0; it must be at least 1"),
         (["a"], {"reserved_tokens": ["<EOS>", "<pad>"]}, "must begin with <pad>, <EOS>"),
+        (
+            ["a"],
+            {"reserved_tokens": ["<pad>", "<EOS>", "<x>", "<EOS>"]},
+            "^reserved_tokens, place 4: '<EOS>' is already on place 2; each entry must have one id",
+        ),
     ],
 )
 def test_refuses_what_gives_no_vocabulary(lines, arguments, message):
@@ -382,6 +395,17 @@ def test_time_is_linear_in_the_length_of_a_token(token, max_subtoken_length):
     encoder = build(lines, 300, max_subtoken_length)
     assert encoder.decode(encoder.encode(token)) == token
     assert time.process_time() - start < 12  # 2 s; with the square of the length, a minute
+
+
+ALMOST = ["a" * n + "b" for n in [*range(1, 19), *range(20, 1000), 19]]
+
+
+def test_a_text_of_almost_matches_takes_no_longer(tmp_path):
+    encoder = SubwordTextEncoder(write(tmp_path / "vocab", ["<pad>", "<EOS>", *"ab_", *ALMOST]))
+    start = time.process_time()
+    assert encoder.encode("a" * 20_000) == [2] * 20_000 + [4]
+    assert encoder.encode("a" * 19 + "ba") == [encoder.vocab_size - 1, 2, 4]
+    assert time.process_time() - start < 3  # 0.02 s; it was 15
 
 
 @needs_t2t

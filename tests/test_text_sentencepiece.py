@@ -2,6 +2,8 @@
 
 import json
 import pickle
+import random
+import re
 import sys
 from pathlib import Path
 
@@ -11,6 +13,7 @@ import pytest
 import tensorflow as tf
 import toy
 from hypothesis import strategies as st
+from mutations import mutations
 from networks import small_model
 from properties import SEED, holds
 from test_text_graph import TEXTS, Server, decoded, encoded, padded
@@ -97,6 +100,35 @@ def test_built_models_have_our_ids_and_lose_nothing(encoders, tmp_path):
     long = SentencePieceEncoder.build_from_generator(["low " * 5000], 20, "bpe")
     assert len(long.encode("low low")) == 2
     assert encoder.encode("low\ud800") == encoder.encode("low")  # a surrogate is not text
+    surrogates = [f"{line}\ud800" for line in LINES]
+    assert (
+        SentencePieceEncoder.build_from_generator(surrogates, 150)._model
+        == encoders["unigram"]._model
+    )
+
+
+@by_kind
+def test_the_same_text_gives_the_same_file(kind):
+    first, again = (SentencePieceEncoder.build_from_generator(LINES, 150, kind) for _ in range(2))
+    assert first._model == again._model == pickle.loads(pickle.dumps(first))._model
+
+
+@by_kind
+def test_a_damaged_model_is_read_or_refused(encoders, tmp_path, kind):
+    """A zero byte in a piece would end the process; a random change seldom puts one there."""
+    whole, piece = encoders[kind]._model, "▁a".encode()
+    damaged = [whole.replace(piece, new) for new in (b"\0" * 4, b"\xff" * 4, "▁b".encode())]
+    damaged += mutations(whole, random.Random(0))
+    for number, content in enumerate(damaged):
+        (tmp_path / "model").write_bytes(content)
+        try:
+            encoder = SentencePieceEncoder(tmp_path / "model")
+        except UserError as error:
+            assert re.fullmatch(".{1,2000}", str(error))
+            continue
+        assert number > 2
+        ids = encoder.encode("low lowest 7")
+        assert isinstance(encoder.decode([*ids, *range(encoder.vocab_size)]), str)
 
 
 def test_a_pipeline_outlives_the_setting_of_a_seed(encoders):

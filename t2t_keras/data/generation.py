@@ -26,7 +26,7 @@ import numpy as np
 
 from t2t_keras import registry
 from t2t_keras.data import records, shards as shard_files
-from t2t_keras.data.problem import DatasetSplit
+from t2t_keras.data.problem import DatasetSplit, shards_by_split
 from t2t_keras.data.reading import Buckets
 from t2t_keras.data.records import Lists, read_segment, write_piece
 from t2t_keras.data.shards import PathLike, SplitIndex, Table
@@ -130,6 +130,29 @@ def _letters(text: str) -> float:
     return sum(map(str.isalpha, characters)) / max(1, len(characters))
 
 
+def samples_by_split(
+    problem: Text2TextProblem, split: str, samples: Iterable[Sample]
+) -> Iterator[tuple[str, Sample]]:
+    """Yields the samples of a split, or those dealt to the shards of all, each with its split.
+
+    Cleaning is for training: held-out data stays whole, so that its scores can be compared.
+    """
+    splits = [split]
+    if not problem.is_generate_per_split:
+        splits = [name for name, n in shards_by_split(problem).items() for _ in range(n)]
+    # Copies, because a maker may change the one that it yielded.
+    dealt = zip(itertools.cycle(splits), map(dict, samples), strict=False)
+    if not problem.cleaning:
+        yield from dealt
+        return
+    cleaner, train = Cleaner(problem.cleaning), DatasetSplit.TRAIN
+    while block := list(itertools.islice(dealt, PIECE_EXAMPLES)):
+        yield from (pair for pair in block if pair[0] != train)
+        kept = cleaner.keep([sample for name, sample in block if name == train])
+        yield from ((train, sample) for sample in kept)
+    problem.dropped.update(cleaner.dropped)
+
+
 # Reports on the shards of a split: pairs kept and dropped, ids, lengths, padding
 
 _WIDEST_BAR = 40
@@ -221,7 +244,7 @@ def padding_table(lengths: Mapping[str, np.ndarray], buckets: Buckets) -> list[s
     return lines
 
 
-# Generation, as in T2T: example i goes to shard i modulo their number, and each shard is shuffled
+# Generation, as in T2T: a split's example i goes to its shard i modulo their number, and each is shuffled
 
 PIECE_EXAMPLES = 16384
 _WRITTEN_AT_ONCE = 8192
@@ -292,8 +315,16 @@ class Generation:
         """Reads all text; yields the arguments of `_make_piece` for pieces not encoded yet."""
         # Everything that a piece depends on, except its text.
         setting = pickle.dumps((coding, len(self.paths)), protocol=4)
-        kept = self._kept(samples)
-        while piece := list(itertools.islice(kept, PIECE_EXAMPLES)):
+        numbers = iter(range(len(self.paths)))
+        turns = {
+            split: itertools.cycle([next(numbers) for _ in paths])
+            for split, paths in self.shards.items()
+        }
+        self.problem.dropped.clear()
+        kept = samples_by_split(self.problem, self.split, self._read(samples))
+        while block := list(itertools.islice(kept, PIECE_EXAMPLES)):
+            shard_of = [next(turns[split]) for split, _ in block]
+            piece = [sample for _, sample in block]
             kinds = {field: np.asarray(values).dtype.kind for field, values in piece[0].items()}
             ours = {*coding[0], *self.problem.sides}
             fields = [f for f in kinds if f in ours or kinds[f] in "iu"]  # others of users: ids
@@ -301,28 +332,18 @@ class Generation:
             first = self._counts.kept
             self._counts.kept += len(piece)
             content = hashlib.blake2b(setting, digest_size=16)
-            content.update(repr((first, texts)).encode())
+            content.update(repr((first, shard_of, texts)).encode())
             path = self.work / f"{first:012d}-{content.hexdigest()}.npy"
             self._pieces.append(path)
             if not path.exists():
                 self.work.mkdir(exist_ok=True)
-                yield path, first, texts, len(self.paths)
-
-    def _kept(self, samples: Iterable[Sample]) -> Iterator[Sample]:
-        """Yields samples, cleaned if for training; in the end it notes what was dropped."""
-        self.problem.dropped.clear()
-        # Held-out data stays whole, so that its scores can be compared.
-        rules = self.problem.cleaning if self.split == DatasetSplit.TRAIN else None
-        cleaner = Cleaner(rules or CleaningRules())
-        samples = self._read(samples)
-        while block := list(itertools.islice(samples, PIECE_EXAMPLES)):
-            yield from cleaner.keep(block) if rules else block
-        self._counts.dropped = self.problem.dropped + cleaner.dropped
+                yield path, first, texts, shard_of, len(self.paths)
+        self._counts.dropped = Counter(self.problem.dropped)
 
     def _read(self, samples: Iterable[Sample]) -> Iterator[Sample]:
         """Yields samples; an `OSError` while they are made is not one of writing shards, but the maker's."""
         try:
-            yield from map(dict, samples)  # a maker may change the one that it yielded
+            yield from samples
         except OSError as error:
             raise registry.error_of_user_code(error) or self._error_of_samples(error) from error
 
@@ -399,14 +420,16 @@ def generating_alone(data_dir: Path, name: str) -> Iterator[None]:
 _coding: _Coding = ({}, {})
 
 
-def _make_piece(path: Path, first: int, samples: Mapping[str, Sequence], shards: int) -> None:
+def _make_piece(
+    path: Path, first: int, samples: Mapping[str, Sequence], shard_of: Sequence[int], shards: int
+) -> None:
     """Encodes samples (a list per field) and stores them; `first` is the number of the first."""
     encoders, prefixes = _coding
     coded = {
         side: [[*encoder.encode(prefixes[side] + text), EOS_ID] for text in samples[side]]
         for side, encoder in encoders.items()
     }
-    write_piece(path, records.columns({**samples, **coded}, first + 1), first, shards)
+    write_piece(path, records.columns({**samples, **coded}, first + 1), shard_of, shards)
 
 
 def _make_shard(pieces: Sequence[Path], number: int, path: Path, finishing: _Finishing) -> Table:

@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, Any
 
 from t2t_keras import registry
 from t2t_keras.data import text_problem
-from t2t_keras.data.generation import Cleaner
+from t2t_keras.data.generation import samples_by_split
 from t2t_keras.data.problem import DatasetSplit
-from t2t_keras.data.reading import BatchOptions, SplitBatches, plain_errors
+from t2t_keras.data.reading import START_STEP, BatchOptions, SplitBatches, plain_errors
 from t2t_keras.data.text_problem import PathLike, Text2TextProblem
 from t2t_keras.errors import UserError
 from t2t_keras.ids import EOS_ID
@@ -101,6 +101,7 @@ class TextBatches(SplitBatches):
         """
         import tensorflow as tf
 
+        START_STEP.checked("start_step", start_step, what="")
         endless, shuffle = bool(self.options.repeat), bool(self.options.shuffle)
         sizes = tf.constant(self.buckets.sizes, tf.int64)
         batches = self._examples(endless, shuffle).group_by_window(
@@ -214,20 +215,8 @@ def _samples(
     """Yields the samples that the shards of a split would contain."""
     source = split if problem.is_generate_per_split else DatasetSplit.TRAIN
     raw = problem.generate_samples(data_dir, tmp_dir, source)
-    samples = text_problem.whole_samples(problem, source, raw)
-    if problem.cleaning and source == DatasetSplit.TRAIN:
-        whole, keep = iter(samples), Cleaner(problem.cleaning).keep
-        blocks = iter(lambda: list(itertools.islice(whole, _ENCODED_AT_ONCE)), [])
-        samples = itertools.chain.from_iterable(map(keep, blocks))
-    if problem.is_generate_per_split:
-        yield from samples
-        return
-    shards = {item["split"]: item["shards"] for item in problem.dataset_splits}
-    before = itertools.takewhile(lambda other: other != split, shards)
-    first, total = sum(shards[other] for other in before), sum(shards.values())
-    for number, sample in enumerate(samples):
-        if first <= number % total < first + shards[split]:
-            yield sample
+    whole = text_problem.whole_samples(problem, source, raw)
+    yield from (each for its, each in samples_by_split(problem, source, whole) if its == split)
 
 
 def _shuffled(

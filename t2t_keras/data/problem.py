@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 from t2t_keras.errors import UserError
 from t2t_keras.model_kinds import CLASSIFICATION, LANGUAGE_MODEL, TRANSLATION, Kind
 from t2t_keras.registry import default_name
+from t2t_keras.settings import declare, from_to
 
 if TYPE_CHECKING:
     from t2t_keras.decoding.logits import Constraint
@@ -29,6 +30,19 @@ SPLITS = (DatasetSplit.TRAIN, DatasetSplit.EVAL, DatasetSplit.TEST)
 def with_shards(splits: Iterable[str], train: int = 100) -> list[dict]:
     """Returns `dataset_splits` with `train` training shards and 1 shard for each other split."""
     return [{"split": s, "shards": train if s == DatasetSplit.TRAIN else 1} for s in splits]
+
+
+_SHARDS = declare(1, from_to(1, 99_999))  # file names have five digits
+
+
+def shards_by_split(problem: Problem) -> dict[str, int]:
+    """Returns the number of shards of each split; raises UserError for a wrong one."""
+    return {
+        item["split"]: _SHARDS.checked(
+            f"the number of {item['split']} shards of {problem.name}", item["shards"], what=""
+        )
+        for item in problem.dataset_splits
+    }
 
 
 class VocabType:

@@ -19,13 +19,14 @@ import numpy as np
 from t2t_keras.data.problem import DatasetSplit, Problem
 from t2t_keras.data.shards import SIDES, StoredExamples, read_index
 from t2t_keras.errors import UserError
-from t2t_keras.settings import SETTINGS
+from t2t_keras.settings import INT64, SETTINGS, at_least, declare
 
 if TYPE_CHECKING:
     import tensorflow as tf
 
 
 _NO_LIMIT = 10**9
+_SEED, START_STEP = declare(0), declare(0, at_least(0, INT64))
 
 # How fast the edges approach the longest length: 1 is T2T's geometric growth; smaller values put more edges
 # among short sentences. On news and captions, 0.7 to 0.85 pads less than T2T; on byte-level text, anything
@@ -376,6 +377,7 @@ class BatchOptions:
     are not known in advance."""
 
     def __post_init__(self) -> None:
+        _SEED.checked("seed", self.seed, what="")
         if self.hosts < 1 or self.replicas < 1 or self.replicas % self.hosts:
             raise UserError(
                 f"{self.replicas} replicas cannot be shared by {self.hosts} hosts: their number must "
@@ -609,6 +611,7 @@ class Batches(SplitBatches):
         """
         import tensorflow as tf
 
+        START_STEP.checked("start_step", start_step, what="")
         end = np.iinfo(np.int64).max if isinstance(self._plan, EndlessPlan) else len(self._plan)
         steps = tf.data.Dataset.range(start_step, end)
         plans = steps.map(

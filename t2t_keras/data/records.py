@@ -254,16 +254,17 @@ def _crc_tables() -> tuple[np.ndarray, np.ndarray]:
 # Pieces: encoded examples on their way to shards
 
 
-def write_piece(path: Path, fields: Mapping[str, Lists], first: int, shards: int) -> None:
-    """Writes examples, the first of number `first`: example i goes to shard i modulo `shards`."""
+def write_piece(
+    path: Path, fields: Mapping[str, Lists], shard_of: Sequence[int], shards: int
+) -> None:
+    """Writes examples, each for the shard with its number in `shard_of`."""
     # NumPy arrays: the names of the fields, the offset of each shard's arrays after these two, and
     # for each shard the values and the lengths of each field.
-    rows = len(next(iter(fields.values())).lengths)
     content, offsets = io.BytesIO(), []
     for shard in range(shards):
         offsets.append(content.tell())
         for lists in fields.values():
-            for part in lists.take(np.arange((shard - first) % shards, rows, shards)):
+            for part in lists.take(np.flatnonzero(np.equal(shard_of, shard))):
                 np.save(content, smallest(part))
     with atomic_write(path) as partial, partial.open("wb") as file:
         np.save(file, [*fields])

@@ -5,9 +5,10 @@ from __future__ import annotations
 import itertools
 import os
 import random
+import reprlib
 import sys
 from collections import Counter
-from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -15,15 +16,24 @@ import numpy as np
 
 from t2t_keras import text
 from t2t_keras.data.generation import CleaningRules, Generation, Sample, generating_alone
-from t2t_keras.data.problem import DatasetSplit, Problem, VocabType, missing_field, missing_hook
+from t2t_keras.data.problem import (
+    DatasetSplit,
+    Problem,
+    VocabType,
+    missing_field,
+    missing_hook,
+    shards_by_split,
+)
 from t2t_keras.data.shards import PathLike, shard_paths
 from t2t_keras.errors import UserError
 from t2t_keras.files import atomic_write
 from t2t_keras.ids import EOS_ID, RESERVED_TOKENS
+from t2t_keras.settings import at_least, declare
 from t2t_keras.text.sentencepiece import MODEL_TYPES
 
 Samples = Iterator[dict[str, Any]]
 Encoded = Iterator[dict[str, list[int]]]
+_COUNT = declare(0, at_least(0))
 
 
 class Text2TextProblem(Problem):
@@ -103,10 +113,17 @@ class Text2TextProblem(Problem):
 
     def generate_text_for_vocab(self, data_dir: PathLike, tmp_dir: PathLike) -> Iterator[str]:
         """Yields the text to build the vocabulary from: all sides of the training samples."""
-        samples = self.generate_samples(data_dir, tmp_dir, DatasetSplit.TRAIN)
-        whole = whole_samples(self, DatasetSplit.TRAIN, samples)
-        for sample in itertools.islice(whole, self.max_samples_for_vocab or None):
+        for sample in self._samples_for_vocab(data_dir, tmp_dir):
             yield from (sample[side] for side in self.sides)
+
+    def _samples_for_vocab(
+        self, data_dir: PathLike, tmp_dir: PathLike, fields: Collection[str] | None = None
+    ) -> Iterator[Sample]:
+        name = f"max_samples_for_vocab of {self.name}"
+        most = _COUNT.checked(name, self.max_samples_for_vocab or 0, what="")
+        samples = self.generate_samples(data_dir, tmp_dir, DatasetSplit.TRAIN)
+        whole = whole_samples(self, DatasetSplit.TRAIN, samples, fields)
+        return itertools.islice(whole, most or None)
 
     def get_or_create_vocab(
         self, data_dir: PathLike, tmp_dir: PathLike | None, force_get: bool = False
@@ -132,14 +149,14 @@ class Text2TextProblem(Problem):
         """Returns the encoder of a vocabulary file; an absent one is built of lines, if any."""
         path = Path(data_dir) / filename
         if self.vocab_type == VocabType.TOKEN:
-            if not path.exists():
+            if not os.path.exists(path):
                 raise UserError(
                     f"{path} is absent: place the list of words of {self.name} there, one per line."
                 )
             return text.TokenTextEncoder(path, replace_oov=self.oov_token)
         is_pieces = self.vocab_type == VocabType.SENTENCEPIECE
         kind = text.SentencePieceEncoder if is_pieces else text.SubwordTextEncoder
-        if path.exists():
+        if os.path.exists(path):  # unlike `Path.exists`, no error for a name that is too long
             return kind(path)
         if lines is None:
             raise absent_vocabulary(self, data_dir, filename)
@@ -194,16 +211,15 @@ class Text2TextProblem(Problem):
         make_directory(data_dir)
         make_directory(tmp_dir, writable=False)
         name = self.dataset_filename()
-        splits = {
-            item["split"]: shard_paths(data_dir, name, **item) for item in self.dataset_splits
-        }
+        shards = shards_by_split(self).items()
+        splits = {split: shard_paths(data_dir, name, split, number) for split, number in shards}
         jobs = {DatasetSplit.TRAIN: splits}
         if self.is_generate_per_split:
             jobs = {split: {split: paths} for split, paths in splits.items()}
         with generating_alone(Path(data_dir), name):
             require_vocabulary(self, data_dir)
-            for split, shards in jobs.items():
-                generation = Generation(self, split, shards)
+            for split, paths in jobs.items():
+                generation = Generation(self, split, paths)
                 if generation.is_complete():
                     self._report_unused_settings(split, data_dir)
                 else:
@@ -246,14 +262,35 @@ class Text2TextProblem(Problem):
 def whole_samples(
     problem: Problem, split: str, samples: Iterable[Sample], fields: Collection[str] | None = None
 ) -> Iterator[Sample]:
-    """Yields samples that have all fields; None: the problem's sides; empty: those of the first."""
-    fields = problem.sides if fields is None else fields
-    for sample in samples:
+    """Yields samples that have all fields, with text; None: the problem's sides.
+
+    Without fields they are encoded, and have those of the first.
+    """
+    fields, encoded = problem.sides if fields is None else fields, fields is not None and not fields
+    if not isinstance(samples, Iterable):
+        raise _wrong_sample(problem, f"the {split} samples", "an iterable of dicts", samples)
+    for number, sample in enumerate(samples, start=1):
+        if not isinstance(sample, Mapping):
+            raise _wrong_sample(problem, f"{split} sample {number}", "a dict of fields", sample)
         fields = fields or [*sample]
         for field in fields:
             if field not in sample:
                 raise missing_field(problem, split, field, [*fields])
+            if not encoded and field != "label" and not _is_text(sample[field]):
+                what = f"{field!r} in {split} sample {number}"
+                raise _wrong_sample(problem, what, "text that UTF-8 can hold", sample[field])
         yield sample
+
+
+def _is_text(value: Any) -> bool:
+    try:
+        return isinstance(value, str) and value.encode() is not None
+    except UnicodeEncodeError:
+        return False
+
+
+def _wrong_sample(problem: Problem, what: str, needed: str, got: Any) -> UserError:
+    return UserError(f"{what} of {problem.name} must be {needed}, got {reprlib.repr(got)}.")
 
 
 def absent_vocabulary(
@@ -270,7 +307,7 @@ def require_vocabulary(problem: Text2TextProblem, data_dir: PathLike) -> None:
     names = filter(None, problem.vocab_filenames)
     absent = [name for name in names if not (Path(data_dir) / name).exists()]
     file = problem.dataset_filename()
-    shards = (shard_paths(data_dir, file, **item) for item in problem.dataset_splits)
+    shards = (shard_paths(data_dir, file, *item) for item in shards_by_split(problem).items())
     there = (path.name for path in itertools.chain.from_iterable(shards) if path.exists())
     if absent and (shard := next(there, None)):
         try:
@@ -304,9 +341,9 @@ class QuestionAndContext2TextProblem(Text2TextProblem):
 
     def generate_text_for_vocab(self, data_dir: PathLike, tmp_dir: PathLike) -> Iterator[str]:
         """Yields the three texts of the training samples."""
-        samples = self.generate_samples(data_dir, tmp_dir, DatasetSplit.TRAIN)
-        for sample in itertools.islice(samples, self.max_samples_for_vocab or None):
-            yield from (sample[field] for field in ("inputs", "context", "targets"))
+        fields = ("inputs", "context", "targets")
+        for sample in self._samples_for_vocab(data_dir, tmp_dir, fields):
+            yield from (sample[field] for field in fields)
 
     def generate_encoded_samples(
         self, data_dir: PathLike, tmp_dir: PathLike, split: str
@@ -435,8 +472,7 @@ class Text2ClassProblem(SingleTextProblem):
 
     def generate_text_for_vocab(self, data_dir: PathLike, tmp_dir: PathLike) -> Iterator[str]:
         """Yields the texts of the training samples."""
-        samples = self.generate_samples(data_dir, tmp_dir, DatasetSplit.TRAIN)
-        for sample in itertools.islice(samples, self.max_samples_for_vocab or None):
+        for sample in self._samples_for_vocab(data_dir, tmp_dir, ["inputs"]):
             yield sample["inputs"]
 
     def feature_encoders(self, data_dir: PathLike) -> dict:
@@ -467,7 +503,8 @@ class TextConcat2ClassProblem(Text2ClassProblem):
 
     def generate_text_for_vocab(self, data_dir: PathLike, tmp_dir: PathLike) -> Iterator[str]:
         """Yields all texts of the training samples."""
-        return itertools.chain.from_iterable(super().generate_text_for_vocab(data_dir, tmp_dir))
+        for sample in self._samples_for_vocab(data_dir, tmp_dir, []):
+            yield from sample["inputs"]
 
     def generate_encoded_samples(
         self, data_dir: PathLike, tmp_dir: PathLike, split: str

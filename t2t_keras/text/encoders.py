@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import abc
+import bisect
 import functools
 import hashlib
 import os
@@ -21,7 +22,6 @@ if TYPE_CHECKING:
 _BYTES = [token.encode() for token in RESERVED_TOKENS] + [bytes([byte]) for byte in range(256)]
 _CACHED = 2**17  # tokens
 _LONGEST_CACHED = 64  # characters
-_START = 3  # characters
 
 
 def strip_ids(ids: Iterable[int], ids_to_strip: Container[int] = range(2)) -> list[int]:
@@ -136,8 +136,8 @@ class ByteTextEncoder(TensorEncoder):
     _entries = _BYTES
 
     def encode(self, text: str) -> list[int]:
-        """Returns one id per byte."""
-        return [byte + len(RESERVED_TOKENS) for byte in text.encode("utf-8")]
+        """Returns one id per byte; half of a surrogate pair has none."""
+        return [byte + len(RESERVED_TOKENS) for byte in text.encode("utf-8", "ignore")]
 
     def decode(self, ids: Iterable[int], strip_extraneous: bool = False) -> str:
         """Returns the text; ids 0 and 1 become `<pad>` and `<EOS>`, invalid UTF-8 U+FFFD.
@@ -296,11 +296,11 @@ class SubwordTextEncoder(TensorEncoder):
         self._entries = subtokens
         self._ids = {subtoken: i for i, subtoken in enumerate(subtokens) if subtoken}
         self._alphabet = ESCAPE_CHARACTERS.union(*subtokens)
-        lengths: dict[str, set[int]] = {}
-        for subtoken in self._ids:
-            lengths.setdefault(subtoken[:_START], {1, 2}).add(len(subtoken))
-        # Subtoken lengths to try, longest first, by the next `_START` characters.
-        self._lengths = {start: sorted(found, reverse=True) for start, found in lengths.items()}
+        # In order; and where the longest other subtoken is that each begins with, at first "".
+        self._sorted, self._shorter = ["", *sorted(self._ids)], [0]
+        for place, subtoken in enumerate(self._sorted[1:]):
+            self._shorter.append(self._prefix_of(subtoken, 0, place))
+        self._longest = max(map(len, self._sorted))
         self._recent: dict[str, tuple[int, ...]] = {}
         self._earlier: dict[str, tuple[int, ...]] = {}
 
@@ -371,18 +371,23 @@ class SubwordTextEncoder(TensorEncoder):
         spelled = escape(token, self._alphabet)
         ids, start = [], 0
         while start < len(spelled):
-            for length in self._lengths.get(spelled[start : start + _START], (2, 1)):
-                subtoken_id = self._ids.get(spelled[start : start + length])
-                if subtoken_id is not None:
-                    break
-            else:
+            # What the text begins with is no later in the order than the text, and begins all in between.
+            place = bisect.bisect(self._sorted, spelled[start : start + self._longest]) - 1
+            subtoken = self._sorted[self._prefix_of(spelled, start, place)]
+            if not subtoken:
                 raise UserError(
                     f"Cannot encode {token!r}: the vocabulary has no subtoken for the single "
                     f"character {spelled[start]!r}; rebuild it, or add that character."
                 )
-            ids.append(subtoken_id)
-            start += length
+            ids.append(self._ids[subtoken])
+            start += len(subtoken)
         return tuple(ids)
+
+    def _prefix_of(self, text: str, start: int, place: int) -> int:
+        """Returns the place of the longest that `text` begins with, of the subtoken and its shorter ones."""
+        while not text.startswith(self._sorted[place], start):
+            place = self._shorter[place]
+        return place
 
 
 class ClassLabelEncoder:

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import codecs
+import contextlib
 import gzip
 import io
 import os
+import sys
 import zlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from functools import cache, partial
 from typing import BinaryIO
 
@@ -46,12 +48,13 @@ def iterate_lines(path: str | os.PathLike[str]) -> Iterator[str]:
         yield text
 
 
-def iterate_raw_lines(path: str | os.PathLike[str]) -> Iterator[bytes]:
-    """Yields the lines that `iterate_lines` yields, as bytes."""
-    name = os.fspath(path)
+def iterate_raw_lines(path: str | os.PathLike[str] | None) -> Iterator[bytes]:
+    """Yields the lines that `iterate_lines` yields, as bytes; without a path, those of standard input."""
+    name = "standard input" if path is None else os.fspath(path)
     try:
-        zipped = name.endswith(".gz")
-        with open(name, "rb") as stored, decompressed(stored, name) if zipped else stored as file:
+        opened = contextlib.nullcontext(sys.stdin.buffer) if path is None else open(name, "rb")
+        with opened as stored:
+            file = decompressed(stored, name)
             for number, line in enumerate(iter(partial(file.readline, LINE_BYTES + 1), b"")):
                 if len(line) > LINE_BYTES:
                     raise line_too_long(name, number + 1)
@@ -106,11 +109,6 @@ class _Gunzipped(io.RawIOBase):
         super().close()
 
 
-def without_end(line: bytes) -> bytes:
-    r"""Returns a line without its "\n" or "\r\n"."""
-    return line.removesuffix(b"\n").removesuffix(b"\r")
-
-
 # Vocabulary files: one entry per line; the line number, from 0, is the id.
 
 
@@ -138,17 +136,27 @@ def read_vocabulary(path: str | os.PathLike[str], of_subwords: bool) -> list[str
                 f"{name}, line {i + 1}: got {got!r} where a vocabulary has {reserved}; "
                 f"the first two lines must be {' and '.join(RESERVED_TOKENS)}."
             )
-    first_lines: dict[str, int] = {}
-    for number, entry in enumerate(entries if of_subwords else (), start=1):
-        if entry and first_lines.setdefault(entry, number) != number:
+    if of_subwords:
+        require_unique(entries, name)
+    return entries
+
+
+def require_unique(entries: Iterable[str], name: str, place: str = "line") -> None:
+    """Raises a `UserError` if an entry that is not blank is listed twice."""
+    first: dict[str, int] = {}
+    for number, entry in enumerate(entries, start=1):
+        if entry and first.setdefault(entry, number) != number:
             raise UserError(
-                f"{name}, line {number}: {entry!r} is already on line {first_lines[entry]}; "
+                f"{name}, {place} {number}: {entry!r} is already on {place} {first[entry]}; "
                 "each entry must have one id."
             )
-    return entries
 
 
 def write_lines(path: str | os.PathLike[str], lines: Sequence[str]) -> None:
     """Writes a vocabulary file; raises UserError if that fails."""
-    with files.writing(path), open(path, "w", encoding="utf-8", newline="\n") as file:
-        file.writelines(f"{line}\n" for line in lines)
+    try:
+        with files.writing(path), open(path, "w", encoding="utf-8", newline="\n") as file:
+            file.writelines(f"{line}\n" for line in lines)
+    except UnicodeEncodeError as error:
+        wrong = ascii(error.object.strip())
+        raise UserError(f"{path}: UTF-8 cannot hold {wrong}: remove it from the text.") from error

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 from t2t_keras.errors import UserError, require_several
 from t2t_keras.ids import EOS_ID, PAD_ID, RESERVED_TOKENS
 from t2t_keras.text.encoders import TensorEncoder
+from t2t_keras.text.lines import require_unique
 
 if TYPE_CHECKING:
     import tensorflow as tf
@@ -76,13 +77,14 @@ class SentencePieceEncoder(TensorEncoder):
             raise UserError(
                 f"SentencePiece model {model_type!r} cannot be built; allowed: {allowed}."
             )
+        require_unique([*RESERVED_TOKENS, *reserved_tokens], "reserved_tokens", "place")
         with_bytes = target_size >= _BYTES_FROM
         model = io.BytesIO()
         raised: list[BaseException] = []
 
         def lines():
             try:
-                yield from generator
+                yield from (line.encode("utf-8", "ignore") for line in generator)
             except (Exception, KeyboardInterrupt, SystemExit) as error:
                 raised.append(error)  # SentencePiece would take it for the end of the text
 
@@ -120,29 +122,34 @@ class SentencePieceEncoder(TensorEncoder):
             raise raised[0]
         encoder = cls.__new__(cls)
         encoder._set_model(model.getvalue(), "the new model")
+        # The same text must give the same file.
+        encoder._processor.override_normalizer_spec(normalization_rule_tsv="")
+        encoder._model = encoder._processor.serialized_model_proto()
         return encoder
 
     def _set_model(self, model: bytes, name: str) -> None:
         self._model = model
         self._processor = processor = import_sentencepiece().SentencePieceProcessor()
         try:
+            if any(b"\0" in text for piece in _field_1(model) for text in _field_1(piece)):
+                raise ValueError("a piece has a zero byte")  # which would abort the process
             processor.LoadFromSerializedProto(model)
-            pieces = processor.encode("a", out_type=str)
-        except RuntimeError as error:
-            raise UserError(f"{name} is not a model of SentencePiece.") from error
+            pieces = processor.encode("a", out_type=str) or [""]
+            reserved = (processor.pad_id(), processor.eos_id())
+            others = [i for i in range(processor.vocab_size()) if i not in reserved]
+            self._entries = [b"", b"", *map(self._text, others)]
+        except (RuntimeError, ValueError) as error:
+            raise UserError(f"{name} is not a model of SentencePiece, or is damaged.") from error
         if pieces[-1].endswith(_SPACE):
             raise UserError(
                 f"{name} puts spaces at the end of pieces (treat_whitespace_as_suffix), "
                 "which is not supported: train it without that option."
             )
         self._begins_with_space = pieces[0].startswith(_SPACE)
-        reserved = (processor.pad_id(), processor.eos_id())
-        others = [i for i in range(processor.vocab_size()) if i not in reserved]
         self._theirs = [*reserved, *others]  # SentencePiece's id by our id; -1: none
         ours = {theirs: i for i, theirs in enumerate(self._theirs)}
         renumbered = self._theirs != list(range(processor.vocab_size()))
         self._ours = [ours[i] for i in range(processor.vocab_size())] if renumbered else None
-        self._entries = [b"", b"", *map(self._text, others)]
 
     def _text(self, piece: int) -> bytes:
         processor = self._processor
@@ -215,6 +222,17 @@ class SentencePieceEncoder(TensorEncoder):
 
     def _numbered(self, pieces: list[int]) -> list[int]:
         return [self._ours[i] for i in pieces] if self._ours else pieces
+
+
+def _field_1(message: bytes) -> list[bytes]:
+    """Returns field 1 of a protobuf message: of a model, its pieces; of a piece, its text."""
+    from google.protobuf import empty_pb2, message as protobuf, unknown_fields
+
+    try:
+        fields = unknown_fields.UnknownFieldSet(empty_pb2.Empty.FromString(message))
+    except protobuf.DecodeError as error:
+        raise ValueError(error) from error
+    return [each.data for each in fields if (each.field_number, each.wire_type) == (1, 2)]
 
 
 @functools.cache

@@ -18,6 +18,7 @@ import numpy as np
 
 from t2t_keras.errors import UserError
 from t2t_keras.ids import RESERVED_TOKENS
+from t2t_keras.text.lines import require_unique
 from t2t_keras.text.tokenizer import ESCAPE_CHARACTERS, escape
 
 _ROUNDS = 4
@@ -53,6 +54,7 @@ def build_to_target_size(
             f"The reserved tokens are {', '.join(reserved)}; "
             f"they must begin with {', '.join(RESERVED_TOKENS)}."
         )
+    require_unique(reserved, "reserved_tokens", "place")
     if not token_counts:
         raise UserError("There is no text to build a vocabulary from; give lines with words.")
     corpus = _Corpus(token_counts, reserved, max_subtoken_length)
