@@ -36,7 +36,7 @@ from t2t_keras.errors import UserError
 from t2t_keras.parsing import read_trees
 from t2t_keras.problems.translate_files import Text2textTmpdirTokens
 from t2t_keras.serving import TextClient, connect
-from t2t_keras.text import SentencePieceEncoder, SubwordTextEncoder, TokenTextEncoder
+from t2t_keras.text import SubwordTextEncoder, TokenTextEncoder
 from t2t_keras.training import Trainer, TrainSettings
 
 SECONDS, MEGABYTES = 5, 400
@@ -72,24 +72,6 @@ def shards(name, folder, content):
     records = [tf.train.Example.FromString(each) for each in stored.read(np.arange(len(stored)))]
     found = [{s: [*each.features.feature[s].int64_list.value] for s in SIDES} for each in records]
     assert found == PAIRS[: len(found)] or "index" not in name
-
-
-def sentencepiece(folder, content):
-    """In a process of its own, since SentencePiece might end it."""
-    if not isinstance(content, list):
-        content = [content]
-    process = toy._server().Process(target=_read_pieces, args=(folder / "vocab", content))
-    process.start()
-    process.join()
-    assert process.exitcode == 0
-
-
-def _read_pieces(path, contents):
-    for content in contents:
-        try:
-            vocabulary(SentencePieceEncoder, path.parent, content)
-        except UserError as error:
-            assert_one_line(error, content)
 
 
 def archive(name, folder, content):
@@ -182,8 +164,6 @@ def readers_and_whole_files():
     yield partial(run_file, "flags.txt"), b"--train_steps=400\n--worker_gpu=1\n--problem=p\n"
     for suffix in (".index", ".data-00000-of-00001"):
         yield partial(checkpoint, suffix), file_of(run_files.write_run, f"model.ckpt-200{suffix}")
-    lines = ["low lowest 7", "lowland, slow", *toy.rows(100, seed=3)]
-    yield sentencepiece, SentencePieceEncoder.build_from_generator(lines, 60)._model
     item = {"train": ["DIR/a", "DIR/b"], "dev": ["DIR/a", "DIR/b"], "weight": 2.0, "tag": "<2b>"}
     yield corpora, json.dumps([item, {**item, "clean": {"max_ratio": 2.0}}]).encode()
     yield trees, b"(TOP (S (NP (NN tea)) (VP (VBZ is))))\n(TOP (NP (NN cup)))\n"
@@ -243,10 +223,7 @@ def test_damaged_by_chance_it_is_read_or_refused(read, whole, tmp_path, clock):
     read(tmp_path, whole)
     refused, chance = 0, random.Random(SEED)
     most = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss + MEGABYTES * 1024
-    damaged = [*mutations(whole, chance)]
-    if read is sentencepiece:
-        return read(tmp_path, damaged)
-    for content in damaged:
+    for content in mutations(whole, chance):
         clock(SECONDS)
         try:
             read(tmp_path, content)

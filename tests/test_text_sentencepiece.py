@@ -118,7 +118,7 @@ def test_a_damaged_model_is_read_or_refused(encoders, tmp_path, kind):
     """A zero byte in a piece would end the process; a random change seldom puts one there."""
     whole, piece = encoders[kind]._model, "▁a".encode()
     damaged = [whole.replace(piece, new) for new in (b"\0" * 4, b"\xff" * 4, "▁b".encode())]
-    damaged += mutations(whole, random.Random(0))
+    damaged += mutations(whole, random.Random(SEED))
     for number, content in enumerate(damaged):
         (tmp_path / "model").write_bytes(content)
         try:
