@@ -29,11 +29,6 @@ def holds(examples, **drawn):
     return lambda test: seed(SEED)(chosen(given(**drawn)(test)))
 
 
-def one_of_each(*choices):
-    """Draws one of each, joined to overrides."""
-    return st.tuples(*map(st.sampled_from, choices)).map(lambda each: ",".join(filter(None, each)))
-
-
 RELATIVE = "self_attention_type=dot_product_relative,max_relative_position="
 DECODERS = (
     ("", "layer_preprocess_sequence=none,layer_postprocess_sequence=dan", "layer_postprocess_sequence=dan"),
