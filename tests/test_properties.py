@@ -321,7 +321,7 @@ def folder(tmp_path_factory):
 
 NET = {"num_hidden_layers": 1, "hidden_size": 16, "filter_size": 16, "num_heads": 2}
 OPTIMIZERS = {
-    ",optimizer_multistep_accumulate_steps=3": ["multistep_adam"],
+    ",optimizer_multistep_accumulate_steps=2": ["multistep_adam"],
     "": ["adam", "adafactor", "momentum", "sgd", "adam_w"],
     ",tokens_per_update=90": ["adam", "adafactor"],
 }
@@ -337,11 +337,11 @@ OPTIMIZERS = [f"optimizer={name}{more}" for more, names in OPTIMIZERS.items() fo
     ),
     engine=st.builds(
         EngineSettings, ema=st.sampled_from([0.9, 0.0]), random_seed=st.integers(0, 9),
-        precision=st.sampled_from(["float16", "float32", "bfloat16"]), remat=st.booleans(),
+        precision=st.sampled_from(["float32", "bfloat16", "float16"]), remat=st.booleans(),
         freeze=st.sampled_from(["", "/ffn/"]),
     ),
-    on_the_fly=st.sampled_from([False, False, True]), every=st.sampled_from([2, 1, 3]),
-    stop=st.sampled_from([2, 1, 3]),
+    on_the_fly=st.sampled_from([False, False, True]), every=st.sampled_from([1, 3]),
+    stop=st.sampled_from([3, 2, 1]),
 )  # fmt: skip
 def test_stopped_and_resumed_a_run_is_the_same_bit_for_bit(
     folder, kind, optimizer, hparams, engine, on_the_fly, every, stop
