@@ -480,11 +480,12 @@ class Text2ClassProblem(SingleTextProblem):
 
 def labelled_samples(problem: Problem, split: str, samples: Iterable[Sample]) -> Iterator[Sample]:
     """Yields the samples of a `Text2ClassProblem`."""
+    classes = problem.num_classes or 0
     for sample in whole_samples(problem, split, samples, ("inputs", "label")):
-        if sample["label"] not in range(problem.num_classes or 0):
+        if sample["label"] not in range(classes):
             raise UserError(
                 f"a {split} sample of {problem.name} has the label {sample['label']!r}; it must be from "
-                f"0 to {problem.num_classes - 1}."
+                f"0 to {classes - 1}."
             )
         yield sample
 
