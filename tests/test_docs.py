@@ -246,7 +246,7 @@ def check_other_command(words):
         extras = {extra for word in rest for extra in re.findall(r"\[(\w+)\]", word)}
         offered = re.findall(r"^(\w+) =\n", (ROOT / "setup.cfg").read_text(), re.MULTILINE)
         assert extras <= set(offered), words
-    elif program == "python" and rest[0] != "-m":
+    elif program == "python" and rest[0][0] != "-":
         source = (ROOT / rest[0]).read_text()
         for flag in (word.split("=")[0] for word in rest if word.startswith("--")):
             assert f'"{flag}"' in source, words
