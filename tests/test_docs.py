@@ -47,10 +47,8 @@ class Page(NamedTuple):
 
 
 def write_file(path):
-    """Writes what a reader has of his own: text, a sentence a line, or trees."""
+    """Writes what a reader has of his own: text, a sentence a line."""
     lines = toy.rows(40, seed=len(path.name))
-    if ".trees" in path.name:
-        lines = [f"(TOP (S (NP (NN {line.split()[0]})) (VP (VB x))))" for line in lines]
     path.parent.mkdir(parents=True, exist_ok=True)
     with (gzip.open if path.suffix == ".gz" else open)(path, "wt") as file:
         file.write("\n".join(lines) + "\n")
@@ -84,10 +82,7 @@ PAGES = {
         },
     ),
     "docs/data.md": Page(
-        files=(
-            *("train.en.gz", "train.de.gz", "dev.en", "dev.de", "test.en", "test.de"),
-            "raw/test.trees.gz",
-        ),
+        files=("train.en.gz", "train.de.gz", "dev.en", "dev.de", "test.en", "test.de"),
         replace={"--vocab_size=8000": "--vocab_size=100"},
     ),
     "docs/extending.md": Page(
