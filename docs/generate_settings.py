@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+from collections.abc import Collection
 from pathlib import Path
 
 from t2t_keras.decode_settings import DECODE_SETTINGS
@@ -10,45 +12,44 @@ from t2t_keras.settings import GROUPS, OURS, SETTINGS, Setting
 PAGE = Path(__file__).with_name("settings.md")
 HEAD = """# Settings
 
-Every setting of `--hparams` and `--decode_hparams`, written from the package's own tables by `python docs/generate_settings.py`.
-Defaults are those of `transformer_base_v1`, T2T's set that is closest to the paper's base model (which is `paper_base`); a set such as `transformer_base` has its own values.
-A value outside of what is allowed, an unknown name and a name that is given twice are errors of one line.
+Every setting of `--hparams` and `--decode_hparams`. Defaults are those of `transformer_base_v1`, T2T's set closest to the paper's base
+model (which is `paper_base`); other sets have their own, and T2T's do not have settings marked *. A value that is not allowed, an
+unknown name and a name that is given twice are errors.
 """
 INERT = """## Without effect here
 
-Settings of tensor2tensor that keep their names and values, so that its files can be read. Changing one is an error that gives
-the reason.
-
-| reason | settings |
+| why changing it is an error | settings of tensor2tensor, kept so that its files can be read |
 |---|---|
 """
+NOT_SUPPORTED = re.compile(r"([^,]*) (?:is|are) not supported")
 
 
 def page() -> str:
     """Returns the whole page."""
     parts = [HEAD]
-    for title, (_, group) in GROUPS.items():
-        note = ""
-        if ours := [f"`{name}`" for name in group if name in OURS]:
-            note = f"T2T's sets do not have {', '.join(ours)}.\n\n"
-        parts.append(f"## {title}\n\n{note}{table(group)}")
+    parts += [f"## {title}\n\n{table(group, OURS)}" for title, (_, group) in GROUPS.items()]
     reasons: dict[str, list[str]] = {}
     for name, setting in SETTINGS.items():
         if setting.inert:
             reasons.setdefault(setting.inert, []).append(f"`{name}`")
-    parts.append(
-        INERT + "".join(f"| {why} | {', '.join(names)} |\n" for why, names in reasons.items())
-    )
+    rows, absent = [], []
+    for why, names in reasons.items():
+        if what := NOT_SUPPORTED.fullmatch(why):
+            absent.append(f"{what[1]}: {', '.join(names)}")
+        else:
+            rows.append(f"| {why} | {', '.join(names)} |\n")
+    parts.append("".join([INERT, *rows, f"| not supported | {'; '.join(absent)} |\n"]))
     parts.append("## Decode hparams\n\n" + table(DECODE_SETTINGS))
     return "\n".join(parts)
 
 
-def table(settings: dict[str, Setting]) -> str:
+def table(settings: dict[str, Setting], marked: Collection[str] = ()) -> str:
     """Returns a row for each setting: its name, default, allowed values and meaning."""
     rows = ["| setting | default | allowed | |", "|---|---|---|---|"]
     for name, setting in settings.items():
+        mark = " *" if name in marked else ""
         default = "" if setting.default in ("", ()) else f"`{written(setting.default)}`"
-        rows.append(f"| `{name}` | {default} | {setting.description} | {setting.text} |")
+        rows.append(f"| `{name}`{mark} | {default} | {setting.description} | {setting.text} |")
     return "\n".join(rows) + "\n"
 
 

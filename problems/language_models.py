@@ -19,7 +19,7 @@ from t2t_keras.data import (
     VocabType,
 )
 from t2t_keras.data.problem import SPLITS, missing_hook, with_shards
-from t2t_keras.data.sources import fetch, local_sources
+from t2t_keras.data.sources import fetch, local_sources, reading_archive
 from t2t_keras.data.text_problem import PathLike, Samples
 from t2t_keras.problems.translate_files import WordListProblem
 from t2t_keras.registry import derive_problem, register_problem
@@ -237,7 +237,7 @@ class LanguagemodelWikiXmlV8kL1k(ChoppedTextProblem):
 
 def _parts(path: Path) -> Iterator[bytes]:
     """Yields a compressed file in pieces of whole lines, at most `_PART` bytes each."""
-    with bz2.open(path) as file:
+    with reading_archive(path), bz2.open(path) as file:
         rest = b""
         while block := file.read(_PART - len(rest)):
             rest += block

@@ -87,7 +87,7 @@ class DecodeSettings:
     xla: bool = _option(
         False,
         "compile the search with XLA, in fixed shapes, for GPUs; not with sampling, "
-        "`logits_processors` or a constrained search",
+        "`logits_processors`, a constrained search or `--precision=int8`",
     )
 
     def __post_init__(self):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import fcntl
+import glob
 import json
 import os
 import platform
@@ -19,22 +20,35 @@ from t2t_keras.errors import UserError
 
 
 @contextlib.contextmanager
-def atomic_write(path: str | os.PathLike, suffix: str = "") -> Iterator[Path]:
+def atomic_write(path: str | os.PathLike, suffix: str = "", locked: bool = False) -> Iterator[Path]:
     """Yields a temporary path; on exit, the file or directory written there is renamed to `path`.
 
     After a kill, a full disk or a power cut, `path` is either unchanged or completely new. A
-    directory can only replace an empty one. `suffix` is that of the temporary name.
+    directory can only replace an empty one. `suffix` is that of the temporary name. If the caller has
+    `locked` out other writers of `path`, what killed ones have left is removed.
     """
-    path = Path(path)
+    path = Path(followed(path))
     partial = path.with_name(f"{path.name}.{platform.node()}.{os.getpid()}.incomplete{suffix}")
+    left = f"{glob.escape(path.name)}.*.[0-9]*.incomplete{suffix}"
+    for leftover in path.parent.glob(left) if locked else ():
+        _remove(leftover)
     try:
         yield partial
         publish({partial: path})
     finally:
-        if partial.is_dir():
-            shutil.rmtree(partial, ignore_errors=True)
-        else:
-            partial.unlink(missing_ok=True)
+        _remove(partial)
+
+
+def _remove(path: Path) -> None:
+    if path.is_dir():
+        shutil.rmtree(path, ignore_errors=True)
+    else:
+        path.unlink(missing_ok=True)
+
+
+def followed(path: str | os.PathLike) -> str:
+    """Returns the path that a file written to `path` gets: the target of a link, which stays."""
+    return os.path.realpath(path) if os.path.islink(path) else os.fspath(path)
 
 
 def publish(names: Mapping[Path, Path]) -> None:
@@ -76,7 +90,7 @@ def publish_together(directory: Path, names: Mapping[str, str]) -> None:
 def finish_publishing(directory: str | os.PathLike) -> None:
     """Finishes an interrupted `publish_together`; call it before reading the directory's files."""
     record = Path(directory, _TOGETHER)
-    if not record.exists():
+    if not os.path.exists(record):  # unlike `Path.exists`, no error for a name that is too long
         return
     names = read_json(record, {str: str})
     for name in (*names, *filter(None, names.values())):
@@ -96,7 +110,7 @@ def finish_publishing(directory: str | os.PathLike) -> None:
 
 def is_publishing(directory: str | os.PathLike) -> bool:
     """Returns True if a `publish_together` in the directory is unfinished."""
-    return Path(directory, _TOGETHER).exists()
+    return os.path.exists(Path(directory, _TOGETHER))
 
 
 def _sync(path: Path) -> None:
@@ -194,8 +208,10 @@ def open_locked(path: str | os.PathLike, name: str) -> BinaryIO:
 def locked_name(path: str | os.PathLike) -> Iterator[None]:
     """Locks a file or directory that need not exist, through PATH.lock; see `lock`."""
     with open_locked(f"{path}.lock", str(path)) as file:
-        yield
-        os.remove(file.name)
+        try:
+            yield
+        finally:
+            os.remove(file.name)
 
 
 # Reading JSON

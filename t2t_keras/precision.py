@@ -23,6 +23,7 @@ def in_precision(model, precision: str):
     In half precision, softmax, normalisation and positions stay in float32; logits are computed in half
     precision and compared in float32. "int8" is 8 bits for the kernels that layers of this package
     multiply with; embeddings, biases, normalisation and the logits of whole targets are not quantized.
+    A `tf.function` of one's own keeps the 8-bit weights with which it was traced; all else sees changes.
 
     Raises:
         UserError: the precision is not one of `PRECISIONS`, or TensorFlow lacks it on this machine; or

@@ -111,7 +111,7 @@ def duration(seconds: float) -> str:
     return f"{hours}:{minutes:02d}:{seconds:02d}" if hours else f"{minutes}:{seconds:02d}"
 
 
-SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
+SIGNALS = (signal.SIGTERM, signal.SIGHUP, signal.SIGINT)
 
 
 class StopRequests:
@@ -122,6 +122,8 @@ class StopRequests:
     nothing is recorded.
     """
 
+    signals: tuple[signal.Signals, ...] = SIGNALS
+
     def __init__(self) -> None:
         self.name = ""  # the first signal that came, such as "SIGTERM"; empty until then
         self._before: dict[signal.Signals, Any] = {}
@@ -130,7 +132,7 @@ class StopRequests:
         if threading.current_thread() is threading.main_thread():
             self._before = {
                 number: signal.signal(number, self._record)
-                for number in SIGNALS
+                for number in self.signals
                 if number == signal.SIGINT or signal.getsignal(number) is not signal.SIG_IGN
             }
         return self
@@ -143,3 +145,14 @@ class StopRequests:
         if self.name and number == signal.SIGINT:
             raise KeyboardInterrupt
         self.name = self.name or signal.Signals(number).name
+
+
+class EndAtSignals(StopRequests):
+    """Ends a command that has nothing to save: the first SIGTERM or SIGHUP raises `KeyboardInterrupt`."""
+
+    signals = SIGNALS[:2]
+
+    def _record(self, number: int, frame: Any) -> None:
+        signal.signal(number, signal.SIG_DFL)  # for another one, if this does not end it
+        super()._record(number, frame)
+        raise KeyboardInterrupt

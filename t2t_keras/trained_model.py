@@ -32,6 +32,7 @@ def load(
     model: str | None = None,
     decode_hparams: str = "",
     precision: str | None = None,
+    target_space_id: int | None = None,
 ) -> TrainedModel | ExportedModel:
     """Loads a trained model; its `translate` takes and returns a list of texts.
 
@@ -47,6 +48,7 @@ def load(
         model: registered name of the model.
         decode_hparams: how to decode, such as "beam_size=4,alpha=0.6"; an export has its own.
         precision: one of `precision.PRECISIONS`, such as "int8"; by default the hparam `activation_dtype`.
+        target_space_id: the row of the target-space table; see `Transformer`.
 
     Raises:
         UserError: there is nothing to load, or something is neither given nor recorded.
@@ -60,13 +62,15 @@ def load(
         raise UserError("there is nothing to load: the list of checkpoints is empty.")
     paths = [os.path.expanduser(os.fspath(each)) for each in paths]
     own, *others = paths
-    if not others and any(glob.glob(f"{glob.escape(own)}/{name}") for name in _EXPORTS):
-        given = (problem, data_dir, hparams, model, decode_hparams, precision)
-        if any(given):
-            raise UserError(
-                f"{own} is an export, which has its own vocabulary and settings: "
-                f"leave out {next(value for value in given if value)!r}."
-            )
+    exported = (glob.glob(f"{glob.escape(own)}/{name}") for name in _EXPORTS if os.path.isdir(own))
+    if not others and any(exported):
+        given = (problem, data_dir, hparams, model, decode_hparams or None, precision)
+        for value in (*given, target_space_id):
+            if value is not None:
+                raise UserError(
+                    f"{own} is an export, which has its own vocabulary and settings: "
+                    f"leave out {value!r}."
+                )
         return ExportedModel(own)
     return TrainedModel(
         paths,
@@ -76,6 +80,7 @@ def load(
         model=model,
         settings=DecodeSettings.parse(decode_hparams) if decode_hparams else None,
         precision=precision,
+        target_space_id=target_space_id,
     )
 
 
@@ -114,6 +119,7 @@ class TrainedModel:
         model: registered name, if none is recorded.
         settings: how to decode.
         precision: see `in_precision`; by default the hparam `activation_dtype`.
+        target_space_id: instead of the recorded one or the problem's.
 
     Attributes:
         model: a `Transformer` or an `Ensemble`.
@@ -134,6 +140,7 @@ class TrainedModel:
         model: str | None = None,
         settings: DecodeSettings | None = None,
         precision: str | None = None,
+        target_space_id: int | None = None,
     ):
         self.precision = precision
         self.prefixes = [checkpoints.resolve(path) for path in paths]
@@ -164,7 +171,9 @@ class TrainedModel:
             hparams = registry.hparams(flags["hparams_set"], flags.get("hparams", ""))
         models = []
         for prefix, run in zip(self.prefixes, self.runs, strict=True):
-            space = run.get("target_space_id", of_problem.target_space_id)
+            space = target_space_id
+            if space is None:
+                space = run.get("target_space_id", of_problem.target_space_id)
             models.append(checkpoints.load_model(prefix, hparams, space, model))
             registry.require_fit(self.problem, models[-1])
             if spare := require_vocabulary(models[-1], of_problem.vocab_size, run, self.data_dir):
@@ -208,6 +217,7 @@ class TrainedModel:
         names = filter(None, self.problem.vocab_filenames)
         paths = [os.path.join(self.data_dir, name) for name in names]
         values = {n: [str(getattr(model.hp, n)) for model in models] for n in INFERENCE_SETTINGS}
+        values["target_space_id"] = [str(model.target_space_id) for model in models]
         values["model"] = list(map(registry.model_name, models))
         values["vocabulary"] = [_digest(path) for path in paths if os.path.exists(path)]
         return {**self.description(), **{name: ", ".join(each) for name, each in values.items()}}

@@ -21,7 +21,7 @@ from t2t_keras.layers.masks import distances, prefix_bias
 from t2t_keras.losses import TokenFit
 from t2t_keras.model_kinds import CLASSIFICATION, LANGUAGE_MODEL, TRANSLATION
 from t2t_keras.network_settings import check_settings, kernel_initializer, stack_keywords
-from t2t_keras.precision import dtype_config
+from t2t_keras.precision import cache_of, dtype_config, in_8_bits
 from t2t_keras.settings import HParams, recorded_settings
 from t2t_keras.shape import grown, shape_of, take
 
@@ -47,8 +47,9 @@ class Transformer(TokenFit):
         target_vocab_size: number of target token ids, V before rounding up to `vocab_divisor`.
         target_space_id: row of the target-space table added to the source (T2T's `SpaceID`);
             T2T's translation problems leave it at 0.
-        remat: True recomputes the activations inside each layer in the backward pass
-            (gradient checkpointing, see `layers.Stack`).
+        remat: True recomputes the activations inside each layer in the backward pass (gradient
+            checkpointing), in `t2t-keras-train` and in `fit` after `training.prepare_fit`; otherwise
+            it has no effect (see `layers.Stack`).
         dtype: the Keras policy; by default `hp.activation_dtype`, where "bfloat16" and "float16"
             mean "mixed_bfloat16" and "mixed_float16".
 
@@ -526,6 +527,13 @@ class Transformer(TokenFit):
             "target_vocab_size": self.target_vocab_size,
             "target_space_id": self.target_space_id,
         }
+
+    def make_predict_function(self, force=False):
+        # A graph keeps the values of 8-bit weights: if they have changed, it is made again.
+        if in_8_bits(self):
+            kept = cache_of(self, "_predictions")
+            force, kept["made"] = force or not kept, True
+        return super().make_predict_function(force)
 
     def export(
         self, filepath, format="tf_saved_model", verbose=None, input_signature=None, **kwargs

@@ -3,11 +3,13 @@
 import networks
 import numpy as np
 import pytest
+import tensorflow as tf
 from hypothesis import given, settings, strategies as st
 
 from t2t_keras.decoding import DecodeSettings, Ensemble
 from t2t_keras.decoding.translator import Line
 from t2t_keras.errors import UserError
+from t2t_keras.export.served import ServedTransformer
 from t2t_keras.inspection.alignment import (
     PairAligner,
     alignment_error_rate,
@@ -17,6 +19,7 @@ from t2t_keras.inspection.alignment import (
     words_of_tokens,
 )
 from t2t_keras.inspection.attention import attention_weights
+from t2t_keras.inspection.tokens import shown_tokens
 from t2t_keras.text import (
     ByteTextEncoder,
     SentencePieceEncoder,
@@ -92,6 +95,27 @@ def test_links_are_those_of_the_attention(model, heads, eagerly):
         rows = weights.mean((0, 1))[heads.endswith("+1") :][: len(ids[1]) - 1]
         best = rows.argmax(1).tolist()
         assert each == [(s, t) for t, s in enumerate(best) if s < len(ids[0]) - 1]
+
+
+def test_white_space_that_pieces_do_not_know_separates_words(model, eagerly):
+    """In texts to align, here and in an export; a tab separates the sides of a line."""
+    pieces = SentencePieceEncoder.build_from_generator(["low lower newest"] * 9, 16)
+    assert pieces.decode(pieces.encode("low\u3000")) == "low \u2047 "
+    encoders = {"inputs": pieces, "targets": pieces}
+    aligner = PairAligner(model, encoders)
+    pair = aligner._pair(Line(1, "low\u3000lower\xa0new\tlow lower"))
+    words = [words_of_tokens(pieces, ids).shape[1] - 1 for ids in (pair.source, pair.target)]
+    assert words == [3, 2]
+    served = ServedTransformer(model, encoders, align_heads="mean")
+    sides = (["low\u3000lower low", "low"], ["new\xa0est", "low\u2003low low"])
+    lines = served.align(*map(tf.constant, sides))["alignment"].numpy()
+    assert [line.decode() for line in lines] == list(map(to_pharaoh, aligner.align(*sides)))
+    known = SentencePieceEncoder.build_from_generator(["low low\u3000lower newest"] * 9, 20)
+    assert shown_tokens(known, known.encode("low\u3000low new")).word_texts == ["low", "low", "new"]
+    [spaces, tab] = served.align(
+        tf.constant(["low low"] * 2), tf.constant(["low low", "low\tlow"])
+    )["alignment"].numpy()
+    assert spaces == tab
 
 
 def test_error_rates_by_hand():

@@ -164,17 +164,21 @@ def scripted_log_p(model, source, prefixes):
     return model.log_p[source[:, 0], len(prefixes[0])]
 
 
-def test_with_alpha_below_0_a_neighbour_has_no_say():
-    """T2T goes on while any sentence does, and may find better: below 0 its bound is none."""
+@pytest.mark.parametrize("neighbours", [1, 12])
+def test_with_alpha_below_0_a_neighbour_has_no_say(neighbours):
+    """T2T goes on while any sentence does, and may find better: below 0 its bound is none.
+
+    One sentence of 13 that is done is too few to leave the batch at once, if that were all.
+    """
     end, rest = [0.01, 0.97, 0.01, 0.01], [0.01, 0.01, 0.97, 0.01]
     first = [0.005, 0.4, 0.59, 0.005]
     model = Script([[end] * 4, [end] * 4, [first, end, end, end], [rest, rest, rest, end]])
-    source = np.array([[2], [3]])
+    source = np.array([[2], *[[3]] * neighbours])
     settings = {"beam_size": 2, "alpha": -2.0, "extra_length": 3}
     ids, scores = beam_search(model, source, **settings)
     [alone] = reference(model, source[:1], 2, -2.0, 3, 1, scripted_log_p)
-    beside, other = reference(model, source, 2, -2.0, 3, 1, scripted_log_p)
-    assert_equal(ids, scores, [alone, other])
+    beside, *others = reference(model, source, 2, -2.0, 3, 1, scripted_log_p)
+    assert_equal(ids, scores, [alone, *others])
     assert alone[0] == (pytest.approx(np.log(0.4)), [1])
     better = (np.log(0.59) + np.log(0.97)) * (7 / 6) ** 2
     assert beside[0] == (pytest.approx(better), [2, 1])

@@ -105,6 +105,23 @@ def test_output_that_cannot_be_written_and_streams_that_are_closed(
     assert (done.returncode, done.stdout, done.stderr) == (code, output, said)
 
 
+@pytest.mark.parametrize(
+    ("act", "code", "output", "said"),
+    [
+        ("print('Grüße', '\\udcff')", 0, "Grüße \\udcff\n", ""),
+        ("os.kill(os.getpid(), 15)", 143, "", "x: stopped by SIGTERM\n"),
+        ("os.kill(os.getpid(), 2)", 130, "", "x: stopped by SIGINT\n"),
+    ],
+)
+def test_while_tensorflow_is_imported_under_an_ascii_locale(tmp_path, act, code, output, said):
+    """TensorFlow's importing catches errors of its own."""
+    act = f"\ntry:\n    {act}\nexcept Exception:\n    pass\n"
+    given = with_noisy(tmp_path, act) | {"PYTHONIOENCODING": "ascii"}
+    done = subprocess.run([sys.executable, "-c", ECHO], env=given, input=b"", capture_output=True)
+    assert (done.returncode, done.stderr.decode()) == (code, said)
+    assert done.stdout.decode() == output + "[]\n" * (not code)
+
+
 def test_it_says_nothing_when_nobody_reads_on():
     command = [sys.executable, "-m", "t2t_keras.cli.bleu", "--help"]
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
@@ -184,6 +201,12 @@ def test_every_number_is_taken_or_refused_in_one_line(command, capsys):
         code, said = answer(capsys, command, f"--{name}=1", f"--{name}=1")
         twice = f"--{name} is given 2 times; the last counts: {flags.FLAGS[name].value}"
         assert (code, said) == (0, f"t2t-keras-{command}: {twice}\n")
+
+
+@pytest.mark.parametrize("command", ["decode"], indirect=True)
+def test_a_zero_byte_is_in_no_flag(command, capsys):
+    code, said = answer(capsys, command, "--data_dir=a\0b")
+    assert (code, said) == (2, "t2t-keras-decode: flag --data_dir has a zero byte: remove it.\n")
 
 
 EARLY = ["--eval_early_stopping_metric=bleu", "--eval_early_stopping_metric_delta=1"]

@@ -184,6 +184,8 @@ def test_a_directory_of_translations_is_scored_by_step(systems):
     for name, file in (("one", "x.de-900"), ("two", "x.de-1000"), ("one", "x.de-20.txt")):
         (systems / "all" / file).hardlink_to(systems / name)
     flags = (f"--reference={systems / 'reference'}", "--bleu_variant=cased", "--min_steps=21")
+    (systems / "all" / "x.de-1100.unfinished").write_text("half")
+    (systems / "all" / "x.de-5").mkdir()
     done = run(f"--translations_dir={systems / 'all'}", *flags)
     lines = done.stdout.splitlines()
     for line, name, file in zip(lines, ("one", "two"), ("x.de-900", "x.de-1000"), strict=True):

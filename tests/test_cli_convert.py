@@ -62,6 +62,7 @@ def test_a_full_disk_leaves_what_was_there(tmp_path, monkeypatch, there):
 
     monkeypatch.setattr(Transformer, "save", save_half)
     path = tmp_path / "model.keras"
+    (tmp_path / "model.keras.host.77.incomplete.keras").touch()  # of one that was killed
     if there:
         path.write_bytes(there)
     with pytest.raises(UserError, match=r"model\.keras cannot be written: No space left"):

@@ -229,12 +229,12 @@ def test_what_is_typed_goes_on_after_a_mistake(monkeypatch, capsys):
     translator = functools.partial(Translator, networks.search_model(), encoders)
     monkeypatch.setattr(options, "trained_model", lambda: SimpleNamespace(translator=translator))
     monkeypatch.setattr(cli.decode, "FLAGS", SimpleNamespace(token_scores=False))
-    typed = io.BytesIO(b"w3\nother\nw3\xff\nq\n")
+    typed = io.BytesIO(b"\xef\xbb\xbfw3\nother\n \nw3\xff\nq\n")
     monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(typed, "utf-8"))
     translate_interactively(DecodeSettings(beam_size=1, extra_length=1))
     out, err = capsys.readouterr()
-    first, again = out.splitlines()
-    assert first == again
+    first, blank, again = out.splitlines()
+    assert first == again and not blank
     assert err.startswith("line 1: Token 'other' is not in the vocabulary")
     assert "warning: the line is not UTF-8: invalid bytes are dropped" in err
 

@@ -2,6 +2,7 @@
 
 import functools
 import json
+import math
 import re
 import subprocess
 import sys
@@ -112,7 +113,9 @@ def random_lines(count, seed=0, vocab_size=23):
 )
 def test_translations_are_ours(overrides, tmp_path):
     model = search_model(overrides)
+    (tmp_path / "model.host.77.incomplete").mkdir()  # of one that was killed
     export_ctranslate2(model, words(), str(tmp_path / "model"))
+    assert [path.name for path in tmp_path.iterdir()] == ["model"]
     lines, settings = random_lines(40), {"beam_size": 1, "extra_length": 5, "batch_size": 64}
     ours = Translator(model, words(), DecodeSettings(**settings))
     theirs = one_thread(str(tmp_path / "model")).translate(lines, **settings)
@@ -302,8 +305,22 @@ def test_translator_refuses_what_it_cannot_do(directory_of, tmp_path):
     translator = one_thread(directory_of("base_prenorm"))
     with pytest.raises(UserError, match=f"line 2 has {POSITIONS + 1} tokens.*{POSITIONS}"):
         translator.translate(["w5", "w5 " * POSITIONS])
-    with pytest.raises(UserError, match="top_beams must be from 1 to beam_size=4, got 5"):
-        translator.translate(["w5"], top_beams=5)
+    with pytest.raises(UserError, match=r"line 2 has <pad>, which CTranslate2 does not mask"):
+        translator.translate(["w5", "w5 <pad> w6"])
+
+
+@pytest.mark.parametrize(
+    ("option", "message"),
+    [
+        ({"top_beams": 5}, "top_beams must be from 1 to beam_size=4, got 5"),
+        ({"beam_size": 0}, "beam_size must be an integer of at least 1, got 0"),
+        ({"alpha": math.nan}, "alpha must be a number, got nan"),
+        ({"extra_length": -5}, "extra_length must be an integer of at least 0, got -5"),
+    ],
+)
+def test_numbers_out_of_range(option, message, directory_of):
+    with pytest.raises(UserError, match=message):
+        one_thread(directory_of("base_prenorm")).translate(["w5"], **option)
 
 
 def test_says_that_the_package_is_missing(monkeypatch, tmp_path):

@@ -409,6 +409,7 @@ def test_nothing_is_left_of_an_export_that_failed(model, tmp_path, monkeypatch):
         raise OSError(28, "No space left on device")
 
     monkeypatch.setattr("t2t_keras.export.saved_model.tf.saved_model.save", fail)
+    (tmp_path / "1.host.77.incomplete" / "variables").mkdir(parents=True)  # of one that was killed
     with pytest.raises(UserError, match="1 cannot be written: No space left on device"):
         export_saved_model(model, ENCODERS, tmp_path)
     assert not list(tmp_path.iterdir())

@@ -14,7 +14,7 @@ from t2t_keras.files import atomic_write, locked_directory, open_locked, read_js
 
 
 def content(directory):
-    return {path.name: path.read_text() for path in directory.iterdir()}
+    return {path.name: path.is_file() and path.read_text() for path in directory.iterdir()}
 
 
 def test_an_error_leaves_what_was_there(tmp_path):
@@ -27,6 +27,19 @@ def test_an_error_leaves_what_was_there(tmp_path):
         (partial / "half").mkdir(parents=True)
         raise KeyError
     assert content(tmp_path) == {"file": "old"}
+
+
+def test_what_killed_writers_have_left_is_removed_under_a_lock(tmp_path):
+    mine = {"v.txt", "v.incomplete", "vv.host.77.incomplete", "v.host.77.incomplete.zip"}
+    for name in ("v.host.77.incomplete", "v.a.b.8.incomplete", *mine):
+        (tmp_path / name).touch()
+    (tmp_path / "v.host.9.incomplete" / "inner").mkdir(parents=True)
+    with atomic_write(tmp_path / "v") as partial:
+        partial.touch()
+    assert len(content(tmp_path).keys() - mine) == 3 + 1
+    with atomic_write(tmp_path / "v", locked=True) as partial:
+        partial.touch()
+    assert content(tmp_path).keys() == {"v", *mine}
 
 
 @pytest.mark.parametrize("call", range(12))

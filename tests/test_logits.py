@@ -208,11 +208,13 @@ def test_an_export_with_phrases(tmp_path):
     settings = DecodeSettings(beam_size=3, extra_length=5, return_beams=True)
     model, encoders = test_export.make_model(), test_export.ENCODERS
     path = export_saved_model(model, encoders, tmp_path, settings, phrases=True)
-    lines, phrases = ["low", "lowest 3.14", "slow"], [["Männer", "low"], [], ["3.14"]]
+    lines = ["low", "lowest 3.14", "slow", "", " "]
+    phrases = [["Männer", "low"], [], ["3.14"], ["low"], []]
     call = tf.saved_model.load(path).signatures["translate_with_phrases"]
     joined = ["\t".join(each) for each in phrases]
     got = call(text=tf.constant(lines), phrases=tf.constant(joined))
     wanted = Translator(model, encoders, settings).translate(lines, phrases=phrases)
     assert test_export.texts(got["translations"].numpy()) == [each.texts for each in wanted]
+    assert not wanted[4].texts[0]  # a blank line without phrases
     for row, each in zip(got["translation"].numpy(), phrases, strict=True):
         assert all(phrase in row.decode() for phrase in each)

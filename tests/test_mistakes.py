@@ -7,12 +7,14 @@ import numpy as np
 import pytest
 import toy
 
-from t2t_keras import Transformer, metrics, registry
+from t2t_keras import Transformer, load, metrics, registry
 from t2t_keras.data import Text2TextProblem
 from t2t_keras.data.generation import CleaningRules
 from t2t_keras.decoding import Translator, beam_search
 from t2t_keras.errors import UserError
-from t2t_keras.serving import TextClient
+from t2t_keras.export import export_saved_model
+from t2t_keras.inspection.alignment import Heads, from_pharaoh
+from t2t_keras.serving import SavedModel, TextClient
 from t2t_keras.text import (
     ClassLabelEncoder,
     SentencePieceEncoder,
@@ -146,6 +148,18 @@ REFUSED = {
     ),
     "problem 'a/b' cannot be named so": lambda: registry.register_problem("a/b")(Unfinished),
 }
+
+
+NAME = "translate_ende_numbers"
+REFUSED |= {
+    "line 3 has '1{60}'": lambda: from_pharaoh(f"0-0 {'1' * 5000}-2", "line 3"),
+    "heads must be mean": lambda: Heads.parse("9" * 5000),
+    "no checkpoint at a\0b": lambda: load("a\0b"),
+    "no checkpoint at x{300}/y": lambda: load("x" * 300 + "/y"),
+    "x{300} cannot be loaded": lambda: SavedModel("x" * 300),
+    "The vocabulary x{900}": lambda: registry.problem(NAME).get_feature_encoders("x" * 5000),
+    "TensorFlow takes .* for a pattern": lambda: export_saved_model(None, {}, "/tmp/run*[1]"),
+}  # fmt: skip
 
 
 @pytest.mark.parametrize("message", REFUSED)

@@ -3,14 +3,18 @@
 import configparser
 import re
 import shutil
+import sys
 import tarfile
 import zipfile
 from pathlib import Path
 
 import pytest
 import toy
+from packaging.requirements import Requirement
 
 import t2t_keras
+from t2t_keras.errors import UserError
+from t2t_keras.text.graph import import_tensorflow_text
 
 ROOT = Path(__file__).parents[1]
 NOT_COPIED = shutil.ignore_patterns(
@@ -69,6 +73,25 @@ def test_every_package_is_listed():
     listed = parser["options"]["packages"].split()
     packages = {path.parent.as_posix().replace("/", ".") for path in installed_modules()}
     assert listed == sorted(packages)
+
+
+def test_tensorflow_text_can_be_imported():
+    """2.21.0 cannot (tensorflow/text #1541), and there is none for Windows."""
+    parser = configparser.ConfigParser(inline_comment_prefixes="#")
+    parser.read(ROOT / "setup.cfg", encoding="utf-8")
+    needed = map(Requirement, parser["options"]["install_requires"].split("\n")[1:])
+    (found,) = (each for each in needed if each.name == "tensorflow-text")
+    assert [found.specifier.contains(f"2.21.{patch}") for patch in "01"] == [False, True]
+    assert not found.marker.evaluate({"platform_system": "Windows"})
+    assert found.marker.evaluate({"platform_system": "Darwin"})
+
+
+def test_what_needs_tensorflow_text_says_so(monkeypatch):
+    monkeypatch.setitem(sys.modules, "tensorflow_text", None)
+    with pytest.raises(
+        UserError, match=r"^SentencePiece in a graph needs tensorflow-text \(.*\): pip"
+    ):
+        import_tensorflow_text()
 
 
 def test_wheel_holds_the_package_and_nothing_else(wheel_and_sdist):

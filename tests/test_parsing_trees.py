@@ -1,8 +1,10 @@
 """Trees in brackets, T2T's linearisation of them, and what is stripped before."""
 
+import copy
 import gzip
 import itertools
 import json
+import pickle
 from pathlib import Path
 
 import pytest
@@ -150,3 +152,15 @@ def test_a_treebank_comes_back(path):
         assert str(tree) == line
         stripped = strip_for_parsing(tree)
         assert parsing.repair_tree(*linearize(stripped)) == (stripped, Repairs())
+
+
+@pytest.mark.parametrize("depth", [1, 500, 20_000])
+def test_a_tree_may_be_as_deep_as_a_text(depth):
+    text = f"{'(A ' * depth}(NN -LRB-){')' * depth}"
+    tree, other = parse_tree(text), parse_tree(text.replace("NN", "N"))
+    assert tree == parse_tree(text) and hash(tree) == hash(parse_tree(text))
+    assert (tree != other, tree == other, tree == tuple(tree)) == (True, False, False)
+    assert repr(tree) == f"parse_tree({text!r})"
+    again = pickle.loads(pickle.dumps(tree))
+    assert again == tree and copy.deepcopy(tree) == tree
+    assert Tree("A", ("b", Tree("(", ()))) != Tree("A", ("b",)) != Tree("A", ())

@@ -1,5 +1,7 @@
 """Models with weights in 8 bits: their products, searches, exports and commands."""
 
+import copy
+
 import keras
 import numpy as np
 import pytest
@@ -137,6 +139,28 @@ def test_changed_weights_are_quantized_again():
     again = score(in_precision(model, "int8"), source, [[4, 7, 1]])
     np.testing.assert_array_equal(score(small, source, [[4, 7, 1]]), again)
     assert abs(again - before) > 0.1
+
+
+def test_keras_predicts_with_the_weights_of_now(model):
+    batch = {"inputs": np.array([[5, 9, 1]]), "targets": np.array([[4, 1]])}
+    small = in_precision(small_model("num_hidden_layers=1"), "int8")
+    before, traced = small.predict(batch, verbose=0), small.predict_function
+    assert small.predict(batch, verbose=0).tolist() == before.tolist()
+    assert small.predict_function is traced
+    small.set_weights([2 * weight for weight in small.get_weights()])
+    np.testing.assert_allclose(small.predict(batch, verbose=0), small(batch), rtol=1e-4)
+
+
+@pytest.mark.parametrize("again", [copy.copy, lambda small: in_precision(small, "float32")])
+def test_a_copy_of_a_model_in_8_bits(again):
+    """Also in another precision: its embeddings and kernels are floats still."""
+    batch = {"inputs": np.array([[5, 9, 1]]), "targets": np.array([[4, 1]])}
+    model = small_model("num_hidden_layers=1")
+    copied = again(small := in_precision(model, "int8"))
+    wanted = small if again is copy.copy else model
+    np.testing.assert_allclose(copied(batch), wanted(batch), rtol=1e-5)
+    copied.set_weights([2 * weight for weight in copied.get_weights()])
+    assert np.abs(copied(batch) - wanted(batch)).max() > 0.1
 
 
 def test_refused(model, monkeypatch):

@@ -423,11 +423,11 @@ def test_command_takes_t2ts_flags_for_t2ts_signature(versions, tmp_path):
     assert toy.ran("query", *model, *data).stdout.startswith("a\t-")
 
 
-class Lines(io.StringIO):
+class Lines(io.TextIOWrapper):
     """Standard input, typed or not."""
 
     def __init__(self, text, typed):
-        super().__init__(text)
+        super().__init__(io.BytesIO(text))
         self.typed = typed
 
     def isatty(self):
@@ -436,12 +436,12 @@ class Lines(io.StringIO):
 
 def test_what_is_typed_goes_on_after_a_mistake(versions, monkeypatch, capsys):
     client = TextClient(SavedModel(str(versions / "10")), "choosy")
-    monkeypatch.setattr(sys, "stdin", Lines("a\nno\nb\n", typed=True))
+    monkeypatch.setattr(sys, "stdin", Lines(b"a\nno\nb\n", typed=True))
     answer_lines(client)
     out, err = capsys.readouterr()
     assert out.replace("> ", "") == "a\t0.000\nb\t0.000\n"
     assert "Not no." in err
-    monkeypatch.setattr(sys, "stdin", Lines("a\nno\nb\n", typed=False))
+    monkeypatch.setattr(sys, "stdin", Lines(b"a\nno\nb\n", typed=False))
     with pytest.raises(UserError, match="Not no"):
         answer_lines(client)
 

@@ -127,6 +127,35 @@ def test_what_matters_in_training_alone_does_not_keep_a_model_from_decoding(tmp_
         Transformer(recorded, source_vocab_size=9, target_vocab_size=9)
 
 
+@pytest.mark.parametrize(
+    ("name", "value", "there"),
+    [
+        ("hidden_size", 2**30, 16),
+        ("filter_size", 2**30, 8),
+        ("attention_key_channels", 2**30, 16),
+        ("num_hidden_layers", 3000, 2),
+        ("num_encoder_layers", 3000, 2),
+        ("vocab_divisor", 2**30, 8190),
+        ("source_vocab_size", 2**31 - 1, 8190),
+        ("target_vocab_size", 2**31 - 1, 8190),
+    ],
+)
+def test_what_is_larger_than_the_checkpoint_is_not_built(name, value, there, tmp_path, monkeypatch):
+    shutil.copytree(golden.RELEASE, tmp_path, dirs_exist_ok=True)
+    monkeypatch.setattr(Transformer, "of_sizes", lambda *args, **kwargs: pytest.fail("is built"))
+    if name.endswith("vocab_size"):
+        sizes = {"source_vocab_size": there, "target_vocab_size": there, name: value}
+        (tmp_path / "run.json").write_text(json.dumps(sizes))
+    else:
+        change(tmp_path, **{name: value})
+    of = {"num_hidden_layers": "num_encoder_layers"}
+    refused = (
+        rf"does not fit the settings: {of.get(name, name)}.* is {there:,} there and [\d,]+ here"
+    )
+    with pytest.raises(UserError, match=refused):
+        checkpoints.load_model(str(tmp_path))
+
+
 # Files that are damaged
 
 

@@ -14,6 +14,7 @@ from test_translator import ENCODERS
 
 import t2t_keras as t2t
 from t2t_keras.decoding import DecodeSettings, Ensemble, beam_search, greedy, sample, score
+from t2t_keras.decoding.searches import search as any_search
 from t2t_keras.decoding.static_search import StaticSearch
 from t2t_keras.errors import UserError
 from t2t_keras.open_graph import open_shapes
@@ -118,6 +119,26 @@ def test_minimum_length():
     assert min(lengths_of(free)) < 5
     for ids, _ in searches(extra_length=4, min_length=5):
         assert not np.any(ids[:, :5] == 1)
+
+
+@pytest.mark.parametrize("method", ["beam", "greedy", "random"])
+def test_an_end_that_is_too_early_and_alone_allowed_leaves_nothing(method, eagerly):
+    settings = {"greedy": {}, "random": {"sampling_method": "random"}, "beam": {"beam_size": 3}}
+    options = DecodeSettings(**{"beam_size": 1, "min_length": 2, **settings[method]})
+
+    def end_alone(logits, step):
+        return tf.broadcast_to(tf.range(logits.shape[2]) == 1, tf.shape(logits))
+
+    found = any_search(search_model(), SOURCE[:2], options, constraint=end_alone)
+    assert not np.any(found.ids) and not np.any(found.lengths)
+    assert found.scores.numpy().ravel().tolist() == [-1e7] * 2
+
+
+def test_numbers_of_numpy_are_numbers():
+    sizes = {"beam_size": 2, "top_beams": 2, "extra_length": 1}
+    numpys = {name: np.int64(size) for name, size in sizes.items()}
+    ours, theirs = (beam_search(search_model(), SOURCE[:1], **each) for each in (sizes, numpys))
+    np.testing.assert_array_equal(ours[0], theirs[0])
 
 
 def test_prefix():

@@ -3,6 +3,7 @@
 import io
 import itertools
 import random
+import tracemalloc
 from unittest import mock
 
 import numpy as np
@@ -109,6 +110,8 @@ _OTHER = {"sizes": [1] * 305, "inputs": [1] * 305, "targets": [1] * 305}
         saved(counts=["5", "0", "300"], **_OTHER),
         saved(counts=[5.0, 0.0, 300.0], **_OTHER),
         saved(counts=[[5], [0], [300]], **{**_OTHER, "sizes": np.ones((305, 2), int)}),
+        saved(counts=[2**62] * 4 + [305], **_OTHER),  # their sum in 64 bits is 305
+        saved(counts=[5, 0, 300], **_OTHER, save=np.savez_compressed),
     ],
 )
 def test_a_damaged_index_is_made_again(shards, content):
@@ -116,6 +119,18 @@ def test_a_damaged_index_is_made_again(shards, content):
     path.write_bytes(content)
     check(read_index(shards[0], "toy", "train"), shards)
     assert path.read_bytes() != content
+
+
+def test_an_index_that_expands_is_not_unpacked(shards):
+    """Our own is not compressed; this one is of 0.1 MB and would take 90 MB."""
+    column = np.ones(10**7, np.uint8)
+    content = saved(counts=[10**7], **dict.fromkeys(_OTHER, column), save=np.savez_compressed)
+    (shards[0] / "index.toy-train.npz").write_bytes(content)
+    tracemalloc.start()
+    check(read_index(shards[0], "toy", "train"), shards)
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert peak < 5e6
 
 
 def test_other_shards_under_the_same_names_need_a_new_index(shards):
@@ -142,6 +157,14 @@ def test_a_full_disk_leaves_no_half_index(shards, monkeypatch):
     monkeypatch.setattr(np, "savez", full)
     check(read_index(shards[0], "toy", "train"), shards)
     assert {path.name[:3] for path in shards[0].iterdir()} == {"toy"}
+
+
+def test_a_full_disk_is_told_without_the_names_of_operations():
+    with pytest.raises(tf.errors.OpError) as full:
+        tf.io.write_file("/dev/full", "x" * 100_000)
+    assert "{{function_node" in str(full.value)
+    error = UserError(f"/dev/full cannot be written: {full.value}")
+    assert str(error) == "/dev/full cannot be written: /dev/full; No space left on device"
 
 
 @pytest.mark.parametrize("place", [0.2, 0.5, 0.9, None])

@@ -14,6 +14,7 @@ import tarfile
 import threading
 import time
 import tracemalloc
+import zipfile
 from collections import Counter
 from types import SimpleNamespace
 
@@ -24,6 +25,7 @@ from mutations import NUMBER, mutated
 from t2t_keras.data import sources
 from t2t_keras.data.sources import LocalSource, fetch, read_sources, text_size, unpack
 from t2t_keras.errors import UserError
+from t2t_keras.problems import language_models
 
 
 def write(path, content):
@@ -294,7 +296,15 @@ def test_only_plain_files_with_names_are_files(tmp_path):
     link.linkname = "/etc/passwd"
     sparse = {"GNU.sparse.size": str(2**40), "GNU.sparse.map": "0,1", "GNU.sparse.name": "zeros"}
     folder, pipe = member("training", kind=tarfile.DIRTYPE), member("pipe", kind=tarfile.FIFOTYPE)
-    empty = (link, folder, pipe, member(""), member("."), member("x", path="a\0b"))
+    empty = (
+        link,
+        folder,
+        pipe,
+        member(""),
+        member("."),
+        member("x", path="a\0b"),
+        member("x", path="a\nb"),
+    )
     others = (
         *((made, b"") for made in empty),
         (member("sparse", 1, **sparse), b"1"),
@@ -323,6 +333,22 @@ def test_a_damaged_archive_gives_nothing(tmp_path, name, end, flipped):
         content[flipped] ^= 0x55
     archive.write_bytes(content)
     refused(archive, r" cannot be read to its end \(.+\): if it .* delete it and run again\.")
+
+
+def test_a_damaged_dump_of_wikipedia(tmp_path):
+    (tmp_path / "dump").write_bytes(bz2.compress(b"<page>" * 100)[:-9])
+    with pytest.raises(UserError, match=r"dump cannot be read to its end \(.+\): if it is damaged"):
+        list(language_models._parts(tmp_path / "dump"))
+
+
+@pytest.mark.parametrize("method", [zipfile.ZIP_BZIP2, zipfile.ZIP_LZMA])
+def test_a_zip_archive_is_deflated(tmp_path, method):
+    """`zipfile` unpacks other methods at once: gigabytes, whatever size the member claims."""
+    with zipfile.ZipFile(tmp_path / "a.zip", "w", method) as archive:
+        archive.writestr("text", b"one")
+    refused(
+        tmp_path / "a.zip", " holds 'text' compressed by bzip2 or LZMA, only deflated .* by hand"
+    )
 
 
 @pytest.mark.parametrize("name", NAMES[1:])

@@ -1,14 +1,17 @@
 """Lines of text in and out: where they end, what is no text, files resumed or started over, streams."""
 
 import gzip
+import io
 import json
 import os
 import threading
 
 import pytest
 
+from t2t_keras.cli import options
 from t2t_keras.decoding.text_files import ResumableFile, SourceLines, Stream, line_output, numbered
 from t2t_keras.errors import UserError
+from t2t_keras.files import atomic_write
 from t2t_keras.text import iterate_lines, lines as text_lines, read_lines
 
 MADE_FROM = {"source": "3 lines abc", "beam_size": 4}
@@ -74,6 +77,26 @@ def test_lines_out_of_turn_are_kept(path):
     assert ahead.read_bytes() == b""
 
 
+@pytest.mark.parametrize("damaged", ["[1, 2]", '["a", "b"]', "5", '{"a": "b"}', "[" * 9999, "\xff"])
+def test_damaged_lines_out_of_turn_are_not_in_the_way_of_others(path, damaged):
+    kept(begun(path), {})
+    path.with_name("out.unfinished.ahead").write_bytes(f"{damaged}\n".encode("latin-1"))
+    kept(begun(path), {3: "c"})
+    assert begun(path, report=str).ahead == {3: "c"}
+
+
+def test_a_link_stays_and_its_target_is_written(path):
+    (target := path.with_name("target")).write_text("old")
+    path.symlink_to("target")
+    begun(path, "a").close()
+    begun(path, "b", report=str).complete()
+    assert (path.is_symlink(), target.read_text()) == (True, "a\nb\n")
+    with atomic_write(path) as partial:
+        partial.write_text("c")
+    assert (path.is_symlink(), target.read_text()) == (True, "c")
+    assert sorted(os.listdir(path.parent)) == ["out", "target"]
+
+
 @pytest.mark.parametrize(
     ("before", "now", "why"),
     [
@@ -123,7 +146,7 @@ def test_a_file_without_a_record_is_left_alone(path):
     assert mine.read_text() == "mine\n" and os.listdir(path.parent) == ["out.unfinished"]
 
 
-@pytest.mark.parametrize("record", [b"", b"{", b"[]", b"\xff"])
+@pytest.mark.parametrize("record", [b"", b"{", b"[]", b"\xff", b"[" * 9999])
 def test_starts_over_when_the_record_is_damaged(path, record):
     begun(path, "a").close()
     stored, messages = path.with_name("out.unfinished.json"), []
@@ -180,11 +203,21 @@ def test_standard_output_by_its_name_is_no_file_to_replace(path):
         ("\ufeff".encode(), [""]),
     ],
 )
-def test_only_newlines_end_lines(tmp_path, content, lines):
+def test_only_newlines_end_lines(tmp_path, monkeypatch, content, lines):
     (tmp_path / "text").write_bytes(content)
     (tmp_path / "text.gz").write_bytes(gzip.compress(content))
     assert read_lines(tmp_path / "text") == lines
     assert read_lines(str(tmp_path / "text.gz")) == lines
+    for read in (SourceLines("-", pytest.fail), options.typed_lines()):
+        monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(content)))
+        assert list(read) == lines
+
+
+def test_a_line_of_standard_input_may_be_too_long(monkeypatch):
+    monkeypatch.setattr(text_lines, "LINE_BYTES", 3)
+    monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(b"abc\nabcd")))
+    with pytest.raises(UserError, match="standard input, line 1: longer than 3 bytes"):
+        list(SourceLines("-", pytest.fail))
 
 
 def test_names_the_line_that_is_not_utf_8(tmp_path):

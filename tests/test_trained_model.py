@@ -4,12 +4,16 @@ import json
 import re
 import shutil
 
+import golden
 import networks
+import numpy as np
 import pytest
 import t2t_release
+import toy
 
 import t2t_keras as t2t
 from t2t_keras import checkpoints
+from t2t_keras.checkpoints.t2t import trained_spaces
 from t2t_keras.errors import UserError
 from t2t_keras.text import ByteTextEncoder
 from t2t_keras.trained_model import TrainedModel
@@ -44,6 +48,29 @@ def of_t2t(tmp_path):
     lines = (f"--{name}={value}\n" for name, value in flags.items())
     (tmp_path / "t2t_train/flags.txt").write_text("".join(lines))
     return tmp_path
+
+
+def test_the_row_of_the_target_space_that_was_trained_is_named(of_t2t, capsys):
+    """T2T's released checkpoint is one of space 8, and its problem now says 0."""
+    path, case = of_t2t / "t2t_train", golden.load("t2t_release")
+    t2t.load(path)
+    said = capsys.readouterr().err
+    assert "model.ckpt-1 was trained with target_space_id=8, but 0 is used: give that" in said
+    loaded = t2t.load(path, target_space_id=8)
+    assert capsys.readouterr().err == ""
+    error = golden.relative_error(loaded.model(case.batch), case.arrays["logits"])
+    assert error < golden.RELATIVE and loaded.made_from()["target_space_id"] == "8"
+    flags = (f"--checkpoint_path={path}", "--target_space_id=40", "--decode_from_file=-")
+    said = toy.complaint(toy.command("decode", *flags, input="a\n"))
+    assert "target_space_id must be from 0 to 31, got 40" in said
+
+
+def test_without_slots_the_trained_row_is_the_one_of_large_values():
+    table = np.random.default_rng(0).uniform(-0.1, 0.1, (32, 64))
+    name = "transformer/body/target_space_embedding/kernel"
+    assert trained_spaces({name: table}) == trained_spaces({}) == []
+    table[8] *= 5
+    assert trained_spaces({name: table}) == [8]
 
 
 def test_outputs_are_made_from_settings_and_vocabulary(of_t2t):

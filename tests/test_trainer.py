@@ -344,3 +344,18 @@ def test_xla_and_no_xla_train_alike(data_dir, tmp_path, whole):
     for name, value in one.items():
         if name.startswith("transformer/"):
             np.testing.assert_allclose(other[name], value, atol=1e-5, err_msg=name)
+
+
+def test_figures_of_other_settings_get_a_line(data_dir, tmp_path, capsys):
+    decay = {"learning_rate_schedule": "constant*linear_decay", "learning_rate_decay_steps": 2}
+    hparams = toy.hparams(num_hidden_layers=1, hidden_size=32, filter_size=32, **decay)
+    other = {"eval_steps": 2, "decode": DecodeSettings(beam_size=3, extra_length=2)}
+    for steps, settings in ((4, {}), (4, {}), (4, other), (6, other)):
+        going = trainer(data_dir, tmp_path, steps, hparams, **settings)
+        going._begin_record()
+        going.record.note()
+    said = capsys.readouterr().err.splitlines()
+    assert [line.removeprefix("warning: ").split(": from here on")[0] for line in said] == [
+        "eval_steps was 1 and is now 2, beam_size was 1 and is now 3",
+        "train_steps was 4 and is now 6",
+    ]

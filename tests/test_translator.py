@@ -20,6 +20,7 @@ _RANDOM = np.random.default_rng(3)
 LINES = [
     " ".join(f"w{n}" for n in _RANDOM.integers(2, 23, length)) for length in (3, 9, 1, 5, 0, 14, 3)
 ]
+TEXTS = [line for line in LINES if line]
 
 
 def make(settings=None, model=None, report=pytest.fail, **kwargs):
@@ -48,6 +49,14 @@ def test_a_line_is_translated_alike_whatever_its_neighbours(settings):
     assert any(n == limit for n, limit in zip(longest, limits, strict=True))
 
 
+def test_a_blank_line_stays_blank():
+    """But not with a prefix, and not in T2T's batches, which are T2T's."""
+    found = make({"beam_size": 2, "return_beams": True}).translate(["w3", " \t", ""])
+    assert [any(each.texts) for each in found] == [True, False, False]
+    assert found[1] == found[2] == (["", ""], [0.0, 0.0], [0, 0], [[], []])
+    assert make({"t2t_batches": True}).translate([""])[0].lengths != [0]
+
+
 def test_ids_that_fill_a_vocabulary_up_are_no_text():
     encoder = ByteTextEncoder()
     made = Translator(search_model(), {"inputs": encoder, "targets": encoder})
@@ -58,11 +67,11 @@ def test_ids_that_fill_a_vocabulary_up_are_no_text():
 def test_padding_among_the_tokens_is_text(beam_size):
     """T2T cuts at the end of sentence alone. Without one it has the padding at the end, too."""
     settings = {"beam_size": beam_size, "extra_length": 14}
-    found = make(settings, padding_model()).translate(LINES)
+    sources = [[*ENCODER.encode(line), 1] for line in LINES]
+    found = make(settings, padding_model()).translate_ids(sources)
     inner = 0
-    for line, translation in zip(LINES, found, strict=True):
-        source = [[*ENCODER.encode(line), 1]]
-        ids = decoding.search(padding_model(), source, DecodeSettings(**settings)).ids[0, 0]
+    for source, translation in zip(sources, found, strict=True):
+        ids = decoding.search(padding_model(), [source], DecodeSettings(**settings)).ids[0, 0]
         row = ids.numpy().tolist()
         text = ENCODER.decode(row[: row.index(1)] if 1 in row else row)
         text = text if 1 in row else text.removesuffix(" <pad>")
@@ -75,7 +84,7 @@ def test_padding_among_the_tokens_is_text(beam_size):
 def test_hypotheses_that_do_not_exist_are_empty():
     """At most one token, of which only the end of sentence is an end. T2T has "<pad>" twice."""
     settings = {"beam_size": 3, "return_beams": True, "extra_length": 0}
-    [found] = make(settings).translate([""])
+    [found] = make(settings).translate_ids([[1]])
     assert found.texts == ["", "", ""]
     assert found.lengths == [1, 0, 0]
     assert found.scores[0] > -100 and max(found.scores[1:]) <= -1e7
@@ -105,7 +114,7 @@ def test_what_of_an_output_is_text(ids, kept):
 
 def test_padding_within_a_source_keeps_its_place():
     """As in a text with the token <pad>; T2T masks it where it stands."""
-    lines = ["w5 w6 <pad> w7", *LINES]
+    lines = ["w5 w6 <pad> w7", *TEXTS]
     rows = [[*ENCODER.encode(line), 1] for line in lines]
     translate = make({"beam_size": 2})
     found = translate.translate_ids(tf.constant(np.pad(translator.pad(rows), [(0, 0), (0, 3)])))
@@ -193,7 +202,7 @@ def test_formats_what_was_decoded():
     settings = {"beam_size": 2, "return_beams": True}
     plain = make(settings)
     both = make(settings, format_output=lambda inputs, text: f"{inputs}|{text}")
-    for line, raw, made in zip(LINES, plain.translate(LINES), both.translate(LINES), strict=True):
+    for line, raw, made in zip(TEXTS, plain.translate(TEXTS), both.translate(TEXTS), strict=True):
         assert made.texts == [f"{line}|{text}" for text in raw.texts]
 
 

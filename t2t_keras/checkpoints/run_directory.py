@@ -10,7 +10,7 @@ from typing import Any
 
 from t2t_keras import registry
 from t2t_keras.checkpoints.names import model_of
-from t2t_keras.checkpoints.t2t import assign, read, resolve
+from t2t_keras.checkpoints.t2t import assign, read, require_sizes, resolve
 from t2t_keras.errors import UserError
 from t2t_keras.files import changes, finish_publishing, read_json, write_json, writing
 from t2t_keras.network_settings import INFERENCE_SETTINGS, for_inference
@@ -47,7 +47,7 @@ STARTS = "starts"
 """Key in `run.json`: the starts of the run, see `RunRecord`."""
 
 _SIZE = range(1, 2**31)
-_START = {"started_seconds": range(2**63), "replicas": _SIZE, "data_dir?": str}
+_START = {"started_seconds": range(2**63), "replicas": _SIZE, "data_dir?": str, "figures?": dict}
 _RUN = {
     **dict.fromkeys(("problem?", "model?", "hparams_set?", "precision?"), str),
     **dict.fromkeys(("source_vocab_size?", "target_vocab_size?"), _SIZE),
@@ -235,8 +235,16 @@ def load_model(
         source_size, target_size = vocab_sizes(arrays, prefix)
     if target_space_id is None:
         target_space_id = run.get("target_space_id", 0)
-    make = registry.model(model or recorded_model or model_of(arrays))
-    loaded = make.of_sizes(
+    name = model or recorded_model or model_of(arrays)
+    if name == model_of(arrays):  # not a user's own, whose parts may have other sizes
+        source, target = vocab_sizes(arrays, prefix)
+        sizes = [
+            ("vocab_divisor", settings.vocab_divisor, source or target),
+            ("source_vocab_size", source_size or 0, source or 0),
+            ("target_vocab_size", target_size, target),
+        ]
+        require_sizes(settings, sizes, arrays, prefix)
+    loaded = registry.model(name).of_sizes(
         for_inference(settings), source_size, target_size, target_space_id=target_space_id
     )
     assign(loaded, arrays, prefix)
@@ -276,7 +284,7 @@ def _require_network(recorded: HParams, directory: str) -> None:
 def flags_of_t2t(directory: str) -> dict[str, str]:
     """Reads the flags that t2t-trainer wrote in a run's directory, if any."""
     path = Path(directory) / "flags.txt"
-    if not path.is_file():
+    if not os.path.isfile(path):
         return {}
     lines = path.read_text("utf-8", "replace").splitlines()
     pairs = (line.removeprefix("--").partition("=") for line in lines)

@@ -19,11 +19,21 @@ from typing import Any
 
 import numpy as np
 
-from t2t_keras.checkpoints.names import is_table, is_weight, split_table, t2t_variables
-from t2t_keras.errors import UserError
+from t2t_keras.checkpoints.names import is_slot, is_table, is_weight, split_table, t2t_variables
+from t2t_keras.errors import UserError, warn
 from t2t_keras.files import finish_publishing, is_publishing, publish, publish_together, write_text
+from t2t_keras.transformer import TARGET_SPACES
 
 _TABLE_SHARD = re.compile(r"^(.*/symbol_modality_[^/]+/[^/]+)/weights_(\d+)(/[^/]+)?$")
+
+_SIZES = (  # names of variables, the axis, and the setting that is its size
+    ("/ffn/conv1/kernel", 0, "hidden_size"),
+    ("/ffn/conv1/kernel", 1, "filter_size"),
+    ("/q/kernel", 1, "attention_key_channels"),
+    ("/v/kernel", 1, "attention_value_channels"),
+    ("s_positional_embedding", 0, "max_length"),
+    ("/relative_positions_keys/embeddings", 0, "max_relative_position"),
+)
 
 _INDEX = re.compile(r"(?P<name>(?!\.).*-(?P<step>\d+))\.index$")  # hidden ones are unfinished
 _OF = "-of-{:05d}"  # how the name of a data file ends, by the number of them
@@ -234,6 +244,30 @@ def load_t2t(model, path: str) -> int:
     return int(arrays.get("global_step", 0))
 
 
+def require_sizes(hp, sizes: Sequence[tuple], arrays: Mapping[str, np.ndarray], path: str) -> None:
+    """Raises UserError if settings imply larger parts than a checkpoint has, before they take all memory.
+
+    `sizes` are further names, implied sizes and those of the checkpoint.
+    """
+    parts = [
+        (setting, getattr(hp, setting), array.shape[axis])
+        for end, axis, setting in _SIZES
+        for name, array in arrays.items()
+        if name.endswith(end) and array.ndim == 2
+    ]
+    for side in ("encoder", "decoder"):
+        setting = f"num_{side}_layers"
+        layers = re.findall(rf"/body/{side}/layer_(\d+)/", "\n".join(arrays))
+        implied = getattr(hp, setting) or hp.num_hidden_layers
+        parts += [(f"{setting} (num_hidden_layers if 0)", implied, 1 + int(n)) for n in layers[-1:]]
+    for setting, value, found in [*sizes, *parts]:
+        if value > found:
+            raise UserError(
+                f"checkpoint {path} does not fit the settings: {setting} is {found:,} there and {value:,} "
+                "here. Use the settings and vocabulary that it was trained with."
+            )
+
+
 def assign(model, arrays: Mapping[str, np.ndarray], source: str) -> None:
     """Sets the model's variables from arrays by T2T's names; see `load_t2t`."""
     named = t2t_variables(model)
@@ -256,6 +290,25 @@ def assign(model, arrays: Mapping[str, np.ndarray], source: str) -> None:
         )
     for name, variable in named.items():
         variable.assign(arrays[name])
+    spaces = trained_spaces(arrays)
+    if model.has_target_space and spaces and model.target_space_id not in spaces:
+        warn(
+            f"{source} was trained with target_space_id={', '.join(map(str, spaces))}, but "
+            f"{model.target_space_id} is used: give that"
+        )
+
+
+def trained_spaces(arrays: Mapping[str, np.ndarray]) -> list[int]:
+    """Returns the rows of the target-space table that training has changed, as far as it shows.
+
+    It shows in the optimizer's slots, else in values far larger than those that most rows begin with.
+    """
+    tables = [name for name in arrays if "/target_space_embedding/kernel" in name]
+    tables = [name for name in tables if len(arrays[name]) == TARGET_SPACES]
+    for name in sorted(tables, key=lambda name: (is_slot(name), name))[-1:]:
+        largest = np.abs(arrays[name].reshape(TARGET_SPACES, -1)).max(1)
+        return np.flatnonzero(largest > 2 * np.median(largest)).tolist()
+    return []
 
 
 def save_t2t(model, path: str, extra: Mapping[str, Any] | None = None) -> None:

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import glob
+import io
 import math
 import os
 import re
+import signal
 import sys
 from collections.abc import Callable, Sequence
 
@@ -14,6 +16,7 @@ from absl import app, flags
 from t2t_keras import __version__, registry, t2t_names
 from t2t_keras.cli import options
 from t2t_keras.errors import UserError, for_terminal, nearest
+from t2t_keras.progress import EndAtSignals
 from t2t_keras.settings import INT32
 
 _BROKEN_PIPE = 141  # the shell's exit code for SIGPIPE
@@ -56,12 +59,20 @@ def command(
         for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
             if getattr(sys, name) is None:
                 setattr(sys, name, open(os.devnull, mode, errors="replace"))
+            elif mode == "w" and isinstance(stream := getattr(sys, name), io.TextIOWrapper):
+                stream.reconfigure(encoding="utf-8", errors="backslashreplace")  # in any locale
         sys.stdout, sys.stderr = map(for_terminal, (sys.stdout, sys.stderr))
         words = list(sys.argv if argv is None else argv)
         program = os.path.basename(words[0])
         try:
-            _run(main, words, required, most_arguments, lenient)
-            sys.stdout.flush()
+            with EndAtSignals() as stop:
+                _run(main, words, required, most_arguments, lenient)
+                sys.stdout.flush()
+        except KeyboardInterrupt:
+            name = stop.name or "SIGINT"
+            print(f"{program}: stopped by {name}", file=sys.stderr)
+            _flush_or_discard()
+            sys.exit(128 + signal.Signals[name])  # the shell's code
         except BrokenPipeError:
             _flush_or_discard()
             sys.exit(_BROKEN_PIPE)
@@ -149,8 +160,6 @@ def _run(main: Main, argv: list[str], required: Sequence[str], most: int, lenien
         main(*rest[:most])
     except UserError as error:
         _fail(program, str(error))
-    except KeyboardInterrupt:
-        sys.exit(130)
     except (Exception, SystemExit) as error:  # a user's own code may raise either
         if explained := registry.error_of_user_code(error):
             _fail(program, str(explained))
@@ -170,6 +179,8 @@ def _check_values(program: str, lenient: bool) -> None:
         if lenient and not flag.allow_override:
             continue  # a script's own
         value, parser = flag.value, flag.parser
+        if "\0" in flag.serialize():  # of a --flagfile, or of Python
+            raise UserError(f"flag --{name} has a zero byte: remove it.")
         if isinstance(value, float) and not math.isfinite(value):
             raise UserError(f"flag --{name}={value}: {value} is not {parser.syntactic_help}.")
         most = max(INT32, getattr(parser, "upper_bound", None) or 0)

@@ -217,7 +217,8 @@ def score_directory(directory: str, references: list[Text]) -> None:
         names = os.listdir(directory)
     except OSError as error:
         raise UserError(f"{directory} cannot be read: {error.strerror}.") from error
-    matches = [re.fullmatch(r".*-(\d+)(\.[a-z]+)?", name) for name in names]
+    names = [n for n in names if os.path.isfile(os.path.join(directory, n))]
+    matches = [re.fullmatch(r".*-(\d+)(\.(?!unfinished)[a-z]+)?", name) for name in names]
     found = sorted((int(m[1]), os.path.join(directory, m[0])) for m in matches if m)
     found = [(step, path) for step, path in found if step >= FLAGS.min_steps]
     if not found:

@@ -10,16 +10,15 @@ from __future__ import annotations
 import os
 
 from t2t_keras.cli import app, options
-from t2t_keras.cli.options import FLAGS, integer, string
+from t2t_keras.cli.options import FLAGS, string
 from t2t_keras.errors import UserError
-from t2t_keras.files import atomic_write, locked_directory, writing
+from t2t_keras.files import atomic_write, locked_directory, locked_name, writing
 
 
 def define_flags() -> None:
-    options.define(*options.MODEL)
+    options.define("target_space_id", *options.MODEL)
     string("checkpoint_path", "Checkpoint, its directory, or .keras file to convert.")
     string("output_path", "Output: a name that ends in .keras, or a checkpoint's prefix.")
-    integer("target_space_id", 0, "Row of the target-space table; 0 in T2T's translation problems.")
 
 
 def main() -> None:
@@ -30,8 +29,7 @@ def main() -> None:
     if source.endswith(".keras"):
         options.prefix_to_write("output_path")
     options.load_user_directory()
-    given = options.hparams(needed=False)
-    space = FLAGS.target_space_id if FLAGS["target_space_id"].present else None
+    given, space = options.hparams(needed=False), FLAGS.target_space_id
     options.import_tensorflow()
 
     from t2t_keras import checkpoints
@@ -75,7 +73,8 @@ def save_checkpoint(model, prefix: str) -> None:
 
 
 def save_keras(model, path: str) -> None:
-    with writing(path), atomic_write(path, suffix=".keras") as partial:
+    lock = locked_name(path)
+    with writing(path), lock, atomic_write(path, suffix=".keras", locked=True) as partial:
         model.save(partial)
 
 

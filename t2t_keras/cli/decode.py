@@ -160,8 +160,6 @@ def translate_interactively(settings) -> None:
         line = options.valid_text(typed, "the line")
         if line.strip() == "q":
             return
-        if not line.strip():
-            continue
         try:
             [translation] = translator.translate([line])
         except UserError as error:  # the vocabulary cannot encode the line

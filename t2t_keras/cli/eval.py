@@ -22,7 +22,7 @@ _SECONDS_TO_SLEEP = 2.0
 
 
 def define_flags() -> None:
-    options.define("problem", "data_dir", *options.MODEL)
+    options.define("problem", "data_dir", "target_space_id", *options.MODEL)
     options.define_search()
     options.define_generation()
     string("output_dir", "Directory of a run; evaluates all its checkpoints.")

@@ -48,10 +48,6 @@ def main() -> None:
     if FLAGS.format == "ctranslate2":
         from t2t_keras.export.ctranslate2 import export_ctranslate2
 
-        if len(loaded.prefixes) > 1:
-            raise UserError(
-                "CTranslate2 does not support ensembles: give one checkpoint in --checkpoint_path."
-            )
         export_ctranslate2(loaded.model, loaded.encoders, directory)
         print(f"{directory} is a CTranslate2 model")
         return

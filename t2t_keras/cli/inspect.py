@@ -25,7 +25,7 @@ _FIGURE_FLAGS = ("attention", "layer", "heads", "words", "subwords")
 _OWN_FLAGS = {
     "data": ("split", "num_examples", "random_seed"),
     "attention": (
-        *("output_dir", "checkpoint_path", "decode_hparams", "model"),
+        *("output_dir", "checkpoint_path", "decode_hparams", "model", "target_space_id"),
         *("text", "target_text", "html", "npz", *_FIGURE_FLAGS),
     ),
 }

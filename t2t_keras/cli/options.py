@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
-import io
 import os
 import re
 import stat
@@ -61,15 +60,19 @@ _SHARED = {
     "hparams": "Name of a set, overrides such as batch_size=1024, or both; comma-separated.",
     "output_dir": "Directory of a run; uses its latest checkpoint.",
     "checkpoint_path": "A checkpoint, such as DIR/model.ckpt-100; several, separated by commas, form an ensemble.",
+    "target_space_id": "Row of the target-space table; default: the recorded one, or the problem's.",
 }
 MODEL = ("t2t_usr_dir", "model", "hparams_set", "hparams")
 TRAINED_MODEL = tuple(_SHARED)
 
 
 def define(*names: str) -> None:
-    """Defines flags that several commands have and that take text."""
+    """Defines flags that several commands have and that take text, or the number of a target space."""
     for name in names:
-        string(name, _SHARED[name])
+        if name == "target_space_id":
+            integer(name, None, _SHARED[name])
+        else:
+            string(name, _SHARED[name])
 
 
 def define_precision() -> None:
@@ -127,6 +130,7 @@ def trained_model(path: str | None = None):
         hparams=settings,
         model=FLAGS.model,
         precision=FLAGS.precision if "precision" in FLAGS else None,
+        target_space_id=FLAGS.target_space_id,
     )
 
 
@@ -374,12 +378,16 @@ def hparams(needed: bool = True):
 
 def typed_lines() -> Iterator[str]:
     """Yields each line of standard input, invalid UTF-8 unchanged; asks for it on a terminal."""
-    if isinstance(sys.stdin, io.TextIOWrapper):
-        sys.stdin.reconfigure(errors="surrogateescape")  # or a bad line would take others with it
-    prompt = "> " if sys.stdin.isatty() else ""
-    with contextlib.suppress(EOFError):
-        while True:
-            yield input(prompt)
+    from t2t_keras.text.lines import iterate_raw_lines
+
+    lines = iterate_raw_lines(None)
+
+    def ask() -> bytes | None:
+        print("> " * sys.stdin.isatty(), end="", flush=True)
+        return next(lines, None)
+
+    for line in iter(ask, None):
+        yield line.decode("utf-8", "surrogateescape")
 
 
 def valid_text(text: str, name: str) -> str:

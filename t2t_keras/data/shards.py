@@ -143,13 +143,16 @@ def _load(path: Path, paths: Sequence[Path], sides: Sequence[str]) -> tuple[_Sto
     """Returns the stored index, None if it is absent or damaged, and whether it is of shards of these sizes."""
     try:
         with path.open("rb") as file, np.load(file, allow_pickle=False) as columns:
+            if any(part.compress_type for part in columns.zip.infolist()):
+                return None, False  # not of `write_index`, and of any size when unpacked
             stored = [columns[field] for field in ("counts", "sizes", *sides)]
     except Exception:  # for other files NumPy, zipfile and zlib raise a dozen types
         return None, False
     if any(column.ndim != 1 or column.dtype.kind not in "iu" for column in stored):
         return None, False
     counts = stored[0].astype(np.int64)
-    if (counts < 0).any() or any(len(column) != counts.sum() for column in stored[1:]):
+    in_range = (counts >= 0) & (counts <= len(stored[1]))  # so that their sum does not overflow
+    if not in_range.all() or any(len(column) != counts.sum() for column in stored[1:]):
         return None, False
     sizes, *lengths = (column.astype(np.uint32) for column in stored[1:])
     ends = np.concatenate([[0], np.cumsum(sizes + np.int64(_FRAME_BYTES))])[np.cumsum(counts)]
@@ -204,7 +207,7 @@ def _measure(path: Path, sides: Sequence[str]) -> Table:
     except tf.errors.OpError as error:
         is_damaged = isinstance(error, tf.errors.DataLossError)
         what = "is truncated or corrupt" if is_damaged else "cannot be read"
-        reason = re.sub("{{.*?}} ?", "", str(error.message)).split(" [Op:")[0].splitlines()[0]
+        reason = str(error.message).splitlines()[0]
         raise UserError(f"The shard {path} {what} ({reason}): {_AGAIN}.") from None
     none = [np.zeros(0, np.uint32)]
     return {field: np.concatenate(column or none) for field, column in columns.items()}

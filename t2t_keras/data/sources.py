@@ -359,16 +359,16 @@ KNOWN_FILES = {
     for url, size, sha256 in [line.split("\t")]
 }
 """Size in bytes and SHA-256, by URL, of archives that several problems fetch (values from TFDS)."""
-_TIMEOUT_SECONDS = 60
+_TIMEOUT_SECONDS = 20
 _WAITS = (1, 2, 4, 8)  # seconds before each further attempt; starts over when more data has arrived
 _BUSY = (408, 425, 429, 500, 502, 503, 504)  # errors that another attempt may not meet
 
 
-def fetch(url: str, path: PathLike) -> Path:
+def fetch(url: str, path: PathLike, by_hand: PathLike = "") -> Path:
     """Downloads `url` to `path` unless that exists; returns `path`.
 
     Verifies the size that the server announces, and what `KNOWN_FILES` says. What cannot be
-    downloaded or written is a `UserError`.
+    downloaded or written is a `UserError`, which names `by_hand`, else `path`, as the place for it.
     """
     path = Path(path)
     if path.exists():
@@ -379,7 +379,8 @@ def fetch(url: str, path: PathLike) -> Path:
             _receive(url, file, path)
     except (OSError, HTTPException, ValueError) as error:
         raise UserError(
-            f"{url} could not be downloaded ({error}): place it by hand as {path}, then run again."
+            f"{url} could not be downloaded ({error}): place it by hand as {by_hand or path}, then "
+            "run again."
         ) from error
     return path
 
@@ -450,7 +451,7 @@ def unpack(archive: Path, directory: Path, is_wanted: Callable[[str], bool]) -> 
     and those that are not plain files, are skipped.
 
     Args:
-        archive: a zip archive, or a tar archive, uncompressed or compressed with gzip, bzip2 or xz.
+        archive: a zip archive (deflated), or a tar archive, uncompressed or compressed with gzip, bzip2 or xz.
         directory: where to write the files, under their names in the archive.
         is_wanted: called with the name of a member, such as "training/europarl-v7.de-en.de".
 
@@ -466,7 +467,7 @@ def unpack(archive: Path, directory: Path, is_wanted: Callable[[str], bool]) -> 
             if (
                 is_outside
                 or not member.name
-                or "\0" in name
+                or {"\0", "\n"}.intersection(name)  # an error has one line
                 or name in taken
                 or not is_wanted(name)
             ):
@@ -488,7 +489,7 @@ def gunzip_file(gz_path: PathLike, new_path: PathLike) -> None:
 
 def _members(archive: Path) -> Iterator[tuple[str, Iterator[bytes]]]:
     """Yields the name of each plain file, and its content, which must be read before the next."""
-    with _explained(archive), archive.open("rb") as stored:
+    with reading_archive(archive), archive.open("rb") as stored:
         most = most_unpacked(archive.stat().st_size)
         start = stored.read(8)
         stored.seek(0)
@@ -498,7 +499,7 @@ def _members(archive: Path) -> Iterator[tuple[str, Iterator[bytes]]]:
                 if sum(member.file_size for member in members) > most:  # `zipfile` yields no more
                     raise _too_large(archive, most)
                 for member in members:
-                    yield member.filename, _content(archive, partial(files.open, member))
+                    yield member.filename, _content(archive, partial(_of_zip, files, member))
             return
         tape: Any = _Tape(archive, stored, start, most)
         try:
@@ -512,8 +513,18 @@ def _members(archive: Path) -> Iterator[tuple[str, Iterator[bytes]]]:
             pass
 
 
+def _of_zip(files: zipfile.ZipFile, member: zipfile.ZipInfo) -> Any:
+    if member.compress_type in (zipfile.ZIP_BZIP2, zipfile.ZIP_LZMA):
+        # `zipfile` would unpack it without regard to the member's size.
+        raise UserError(
+            f"{files.filename} holds {member.filename!r} compressed by bzip2 or LZMA, only deflated "
+            "files are read: unpack it by hand."
+        )
+    return files.open(member)
+
+
 def _content(archive: Path, opened: Callable[[], Any]) -> Iterator[bytes]:
-    with _explained(archive), opened() as file:
+    with reading_archive(archive), opened() as file:
         while block := file.read(_BLOCK):
             yield block
 
@@ -558,7 +569,8 @@ def _too_large(archive: Path, most: int) -> UserError:
 
 
 @contextlib.contextmanager
-def _explained(archive: Path) -> Iterator[None]:
+def reading_archive(archive: Path) -> Iterator[None]:
+    """Turns whatever is raised while an archive is read into a `UserError`."""
     try:
         yield
     except UserError:

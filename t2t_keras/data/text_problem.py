@@ -140,14 +140,14 @@ class Text2TextProblem(Problem):
         """Returns the encoder of a vocabulary file; an absent one is built of lines, if any."""
         path = Path(data_dir) / filename
         if self.vocab_type == VocabType.TOKEN:
-            if not path.exists():
+            if not os.path.exists(path):
                 raise UserError(
                     f"{path} is absent: place the list of words of {self.name} there, one per line."
                 )
             return text.TokenTextEncoder(path, replace_oov=self.oov_token)
         is_pieces = self.vocab_type == VocabType.SENTENCEPIECE
         kind = text.SentencePieceEncoder if is_pieces else text.SubwordTextEncoder
-        if path.exists():
+        if os.path.exists(path):  # unlike `Path.exists`, no error for a name that is too long
             return kind(path)
         if lines is None:
             raise absent_vocabulary(self, data_dir, filename)

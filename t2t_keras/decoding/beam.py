@@ -376,13 +376,15 @@ class OnePath(NamedTuple):
         token = self.choose(possible, i, rows)  # [b, 1]
         log_p = take(logits, token[:, :, None])  # [b, 1] -> [b, 1, 1]
         log_p = ops.squeeze(log_p - log_normaliser(logits, ops.max(logits, -1, keepdims=True)), 2)
+        if allowed is not None:  # nothing may come: the path is none, as in beam search
+            log_p = ops.where(ops.any(possible > IMPOSSIBLE, -1), log_p, NO_SCORE)
         if forced is not None:
             token, log_p, _ = forced_candidates(token, log_p, True, forced[:, None])
         new = Tokens(ops.where(path.ended, PAD_ID, token), ops.where(path.ended, 0.0, log_p))
         return Path(
             _map(lambda old, new: self.append(old, new[:, :, None], i + 1), path.tokens, new),
             log_p=path.log_p + new.log_p,
-            ended=path.ended | (token == EOS_ID),
+            ended=path.ended | (token == EOS_ID) | (new.log_p == NO_SCORE),
         )
 
     def is_done(self, path: Path, limits):
@@ -395,7 +397,7 @@ class OnePath(NamedTuple):
 
     def results(self, path: Path, i) -> SearchResult:
         """Returns the paths of i tokens at most, with their log p."""
-        return _result(path.tokens, path.log_p, ops.ones_like(path.ended), i)
+        return _result(path.tokens, path.log_p, ~(path.log_p <= NO_SCORE), i)
 
 
 def most_likely(logits, i, rows):

@@ -169,7 +169,10 @@ class DecodeLoop:
         done = at_limit | self.strategy.is_done(state.live.hypotheses, state.live.limits)
         number = tf.math.count_nonzero(done, dtype=tf.int32)
         enough = number * SHARE_TO_LEAVE >= tf.size(done)
-        # A sentence at its limit must stop now; one that is only done can stay: its result is final.
+        # A sentence at its limit must stop now; one that is only done can stay: its result is final,
+        # unless alpha is below 0, where later outputs may still beat it.
+        if self.request.alpha is not None:
+            enough |= self.request.alpha < 0
         return tf.cond(
             (number > 0) & (enough | tf.reduce_any(at_limit)),
             lambda: self.take_out(state, done),

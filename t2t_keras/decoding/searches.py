@@ -77,6 +77,7 @@ def search(
     beam_size = 0 if not beams and options.beam_size == 1 else options.beam_size
     if top_beams is None:
         top_beams = options.beam_size if options.return_beams else 1
+    top_beams = int(top_beams)  # one of NumPy would become a tensor
     alpha = options.alpha if alpha is None else alpha
     if beam_size and not 1 <= top_beams <= beam_size:
         raise UserError(f"top_beams must be from 1 to beam_size={beam_size}, got {top_beams}.")

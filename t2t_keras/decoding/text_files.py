@@ -15,9 +15,9 @@ from typing import Any, NamedTuple
 
 from t2t_keras.decoding.translator import BatchDone, Line, Report
 from t2t_keras.errors import UserError, printable
-from t2t_keras.files import changes, is_special, open_locked, publish, write_json, writing
+from t2t_keras.files import changes, followed, is_special, open_locked, publish, write_json, writing
 from t2t_keras.progress import Progress, duration
-from t2t_keras.text.lines import iterate_raw_lines, without_end
+from t2t_keras.text.lines import iterate_raw_lines
 
 STANDARD = "-"
 """The path of standard input and output."""
@@ -72,20 +72,13 @@ class SourceLines:
 
     def __iter__(self) -> Iterator[str]:
         standard = self.path == STANDARD
-        raw = _standard_input() if standard else iterate_raw_lines(self.path)
+        raw = iterate_raw_lines(None if standard else self.path)
         for number, line in enumerate(raw, start=1):
             text = line.decode("utf-8", "ignore")
             if len(text.encode("utf-8")) < len(line):
                 name = f"line {number}" + ("" if standard else f" of {self.path}")
                 self.report(f"{name} is not UTF-8: invalid bytes are dropped")
             yield text
-
-
-def _standard_input() -> Iterator[bytes]:
-    try:
-        yield from map(without_end, sys.stdin.buffer)
-    except OSError as error:
-        raise UserError(f"Cannot read standard input: {error.strerror}.") from error
 
 
 def numbered(source: SourceLines, prefixes: SourceLines | None = None) -> Iterator[Line]:
@@ -167,9 +160,10 @@ class ResumableFile:
         self.lines = 0  # number of lines written, including those of the previous run
         self.ahead: dict[int, str] = {}
         """Later lines that the previous run decoded, by number from 1."""
-        self._unfinished = Path(path + ".unfinished")
-        self._kept = Path(path + ".unfinished.ahead")
-        self._record = Path(path + ".unfinished.json")
+        self._path = followed(path)
+        self._unfinished, self._kept, self._record = (
+            Path(f"{self._path}.unfinished{end}") for end in ("", ".ahead", ".json")
+        )
         if os.path.isdir(path):
             raise UserError(f"{path} is a directory: name a file in it.")
         with writing(self.name):
@@ -222,7 +216,7 @@ class ResumableFile:
         """Renames the file to its final name; another process that waits for it starts a new one."""
         with writing(self.name):
             self.flush()
-            publish({self._unfinished: Path(self.name)})
+            publish({self._unfinished: Path(self._path)})
             self._kept.unlink(missing_ok=True)
             self._record.unlink(missing_ok=True)
             self.close()
@@ -238,7 +232,7 @@ class ResumableFile:
             return "standard input may have changed"
         try:
             before = json.loads(self._record.read_text("utf-8"))
-        except (FileNotFoundError, ValueError):
+        except (FileNotFoundError, ValueError, RecursionError):
             before = None
         if not isinstance(before, dict) or not before:
             return "it has no record of what it was made from"
@@ -268,10 +262,14 @@ def _read_kept(path: Path, lines: int) -> dict[int, str]:
         return {}
     _keep_whole_lines(path)
     try:
-        kept = dict(json.loads(row) for row in path.read_text("utf-8").splitlines())
-    except (TypeError, ValueError):  # damaged: the lines are decoded again
+        rows = [json.loads(row) for row in path.read_text("utf-8").splitlines()]
+        damaged = any([*map(type, row)] != [int, str] for row in rows)
+    except (TypeError, ValueError, RecursionError):
+        damaged = True
+    if damaged:  # its lines are decoded again
+        path.write_bytes(b"")
         return {}
-    return {number: line for number, line in kept.items() if number > lines}
+    return {number: line for number, line in rows if number > lines}
 
 
 LineOutput = Stream | ResumableFile

@@ -18,7 +18,7 @@ from t2t_keras.decoding.logits import Constraint, LogitsProcessor
 from t2t_keras.decoding.searches import kept_top_k, named_processors, search
 from t2t_keras.errors import UserError, require_several, warn
 from t2t_keras.ids import EOS_ID, PAD_ID, until_eos, without_padding
-from t2t_keras.model_kinds import CLASSIFICATION
+from t2t_keras.model_kinds import CLASSIFICATION, TRANSLATION
 from t2t_keras.open_graph import open_graph_of_model
 from t2t_keras.text.encoders import spelled
 
@@ -129,7 +129,7 @@ class Translator:
         """Translates every line, in the order of the input.
 
         Args:
-            lines: the text to translate.
+            lines: the text to translate; a blank line has an empty translation.
             prefixes: the beginning of each translation: whole words, or "".
             phrases: for each line, words or phrases that its translation must contain; for beam search.
 
@@ -234,6 +234,9 @@ class Translator:
         target = self.encoders["targets"]
         prefix = encoded(target, line.prefix, line.number) if line.prefix else []
         phrases = [encoded(target, each, line.number) for each in line.phrases if each.strip()]
+        is_blank = ids == [EOS_ID] and self.model.kind == TRANSLATION and not (prefix or phrases)
+        if is_blank and not self.settings.t2t_batches:
+            ids = []
         most = self.settings.max_input_size
         if 0 < most < len(ids):
             cut = self.settings.long_inputs == "cut"

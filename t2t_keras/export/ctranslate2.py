@@ -73,7 +73,7 @@ def export_ctranslate2(
         if target.exists() and target.samefile(Path.cwd()):
             raise UserError(f"{directory} is the current directory: name another for the export.")
         target.parent.mkdir(parents=True, exist_ok=True)
-    with writing(directory), locked_name(target), atomic_write(target) as partial:
+    with writing(directory), locked_name(target), atomic_write(target, locked=True) as partial:
         if target.is_dir() and any(target.iterdir()):
             raise UserError(f"{directory} is not empty: give a new directory, or empty it.")
         partial.mkdir(parents=True)
@@ -94,7 +94,7 @@ def export_ctranslate2(
 def _check_model(model) -> None:
     """Raises UserError for settings that CTranslate2 does not support."""
     if len(model.members) > 1:
-        raise UserError("CTranslate2 does not support ensembles: export one model.")
+        raise UserError("CTranslate2 does not support ensembles: export one checkpoint.")
     if not model.has_memory:
         kind = "classifier" if model.kind == CLASSIFICATION else "language model"
         raise UserError(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator, Mapping, Sequence
+from fnmatch import fnmatchcase
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -57,6 +58,12 @@ def export_saved_model(
         UserError: the version exists, a name or number is not allowed, or the directory cannot be
             written.
     """
+    path = os.path.abspath(directory)
+    if "\\" in path or not fnmatchcase(path, path):
+        raise UserError(
+            f"TensorFlow takes {path} for a pattern and could not load an export from there: "
+            "name a directory without [ and \\."
+        )
     if precision is not None:
         model = in_precision(model, precision)
     module = served_class(model)(model, encoders, settings, align_heads, phrases)
@@ -71,7 +78,7 @@ def export_saved_model(
         target.parent.mkdir(parents=True, exist_ok=True)
         with locked_directory(target.parent):
             target = _new_version(target.parent, version)
-            with atomic_write(target) as partial:
+            with atomic_write(target, locked=True) as partial:
                 partial.mkdir()
                 signatures = module.signatures()
                 signatures["serving_default"] = signatures[default_signature]

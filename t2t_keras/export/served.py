@@ -13,7 +13,12 @@ from t2t_keras.decoding.searches import named_processors
 from t2t_keras.decoding.translator import probabilities, token_scores
 from t2t_keras.errors import UserError
 from t2t_keras.ids import EOS_ID, PAD_ID
-from t2t_keras.inspection.alignment import heads_of_model, source_words, to_pharaoh_tensor
+from t2t_keras.inspection.alignment import (
+    heads_of_model,
+    source_words,
+    to_pharaoh_tensor,
+    unknown_spaces,
+)
 from t2t_keras.model_kinds import CLASSIFICATION, LANGUAGE_MODEL, TRANSLATION
 from t2t_keras.precision import weights_read
 from t2t_keras.settings import INT32
@@ -347,7 +352,14 @@ class _Parts:
             scores=tf.zeros([0, n]),
             token_scores=tf.zeros([0, n, 0]),
         )
-        return in_batches(run, lengths, empty, most_rows=self.rows, most_tokens=self.tokens)
+        found = in_batches(run, lengths, empty, most_rows=self.rows, most_tokens=self.tokens)
+        if self.model.kind != TRANSLATION:
+            return found
+        is_text = tf.reduce_any(sources != EOS_ID, 1)  # as in `Translator`
+        if phrases is not None:
+            is_text |= tf.reduce_any(phrases != PAD_ID, (1, 2))
+        kept = {2: is_text[:, None], 3: is_text[:, None, None]}
+        return [tf.where(kept[each.shape.rank], each, tf.zeros_like(each)) for each in found]
 
     def score(self, source, target):
         sides, truncated = self.encode_pairs(source, target)
@@ -368,6 +380,10 @@ class _Parts:
 
     def align(self, source, target):
         """Lines as `to_pharaoh` writes them."""
+        if spaces := unknown_spaces(self.encoders):
+            source, target = (
+                tf.strings.regex_replace(side, f"[\t{spaces}]", " ") for side in (source, target)
+            )
         sides, truncated = self.encode_pairs(source, target)
 
         def run(*ids):

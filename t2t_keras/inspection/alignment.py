@@ -41,7 +41,7 @@ class Heads(NamedTuple):
     @classmethod
     def parse(cls, text: str) -> Heads:
         """Parses "mean", "LAYER" or "LAYER:HEAD", each optionally with "+1" for `after`."""
-        match = re.fullmatch(r"(?:mean|(\d+)(?::(\d+))?)(\+1)?", text.strip())
+        match = re.fullmatch(r"(?:mean|(\d{1,9})(?::(\d{1,9}))?)(\+1)?", text.strip())
         if not match:
             raise UserError(
                 f"heads must be mean, LAYER or LAYER:HEAD, from 0, optionally with +1; got {text!r}."
@@ -77,6 +77,7 @@ class PairAligner(PairScorer):
     def __init__(self, model, encoders, heads: str = "mean", settings=None, report=None):
         only = [heads_of_model(model, heads)]
         super().__init__(model, encoders, settings, report)
+        self._spaces = dict.fromkeys(map(ord, unknown_spaces(encoders)), " ")
         self._source_words = open_graph(partial(source_words, model, encoders, only))
 
     def align(self, sources: Sequence[str], targets: Sequence[str]) -> list[Links]:
@@ -109,6 +110,9 @@ class PairAligner(PairScorer):
                 for number, heads in enumerate(every):
                     found[heads].append(_links(words[:, number]))
         return {heads: alignment_error_rate(each, references) for heads, each in found.items()}
+
+    def _pair(self, line: Line) -> Pair:
+        return super()._pair(line._replace(text=line.text.translate(self._spaces)))
 
     def empty_result(self, pair: Pair) -> Links:  # type: ignore[override]
         return []
@@ -189,6 +193,17 @@ def strongest(targets, sources, weights):
     return tf.argmax(by_word, -1, tf.int32)[:, 1:] - 1
 
 
+def unknown_spaces(encoders) -> str:
+    """Returns the white space, except tab, that SentencePiece encoders do not know.
+
+    In texts to align it becomes a space: as an unknown character it would join two words.
+    """
+    spaces = filter(str.isspace, map(chr, [*range(9), *range(10, 0x3001)]))
+    pieces = [each for each in encoders.values() if isinstance(each, SentencePieceEncoder)]
+    unknown = UNKNOWN.strip()
+    return "".join(s for s in spaces if any(unknown in e.decode(e.encode(s)) for e in pieces))
+
+
 def words_of_tokens(encoder, ids):
     """Returns the words that each id is a part of: [T, 1 + words], 0 or 1; column 0: end of sentence.
 
@@ -235,10 +250,10 @@ def from_pharaoh(line: str, where: str = "the line") -> Gold:
     """Returns the sure and the possible links of a line; "1-2" is sure, "1?2" possible."""
     sure, possible = set(), set()
     for item in line.split():
-        match = re.fullmatch(r"(\d+)([-?])(\d+)", item)
+        match = re.fullmatch(r"(\d{1,9})([-?])(\d{1,9})", item)
         if not match:
             raise UserError(
-                f"{where} has {item!r}: links are written 1-2, or 1?2 if only possible."
+                f"{where} has {item[:60]!r}: links are written 1-2, or 1?2 if only possible."
             )
         link = int(match[1]), int(match[3])
         possible.add(link)

@@ -112,7 +112,7 @@ def _byte_words(encoder: ByteTextEncoder, ids: Sequence[int]) -> Iterator[_Word]
 def _piece_words(encoder: SentencePieceEncoder, ids: Sequence[int]) -> Iterator[_Word]:
     """Yields words: each from a piece that begins with a space up to the next such piece."""
     pieces = [encoder.subtoken(i).replace("\u2581", " ") or f"ID_{i}" for i in ids]
-    starts = [i for i, piece in enumerate(pieces) if piece.startswith(" ") or not i]
+    starts = [i for i, piece in enumerate(pieces) if piece[:1].isspace() or not i]
     for start, stop in zip(starts, [*starts[1:], len(ids)], strict=True):
         text = encoder.decode(ids[start:stop])  # several byte pieces may form one character
         yield _Word(_shown(text), [_shown(piece) for piece in pieces[start:stop]])

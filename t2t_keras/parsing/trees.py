@@ -37,6 +37,34 @@ class Tree(NamedTuple):
     children: tuple[Tree | str, ...]
     """The phrases and tags inside a phrase, or the word of a tag."""
 
+    def _flat(self) -> tuple:
+        """Returns labels with their numbers of children, and words, in the order of the text.
+
+        What Python does with nested tuples is recursive, and not for trees as deep as a text may have.
+        """
+        flat: list = []
+        stack: list[Tree | str] = [self]
+        while stack:
+            node = stack.pop()
+            flat.append(node if isinstance(node, str) else (node.label, len(node.children)))
+            stack += () if isinstance(node, str) else reversed(node.children)
+        return tuple(flat)
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Tree) and self._flat() == other._flat()
+
+    def __ne__(self, other: object) -> bool:
+        return not self == other
+
+    def __hash__(self) -> int:
+        return hash(self._flat())
+
+    def __repr__(self) -> str:
+        return f"parse_tree({str(self)!r})"
+
+    def __reduce__(self):
+        return _from_flat, (self._flat(),)
+
     @property
     def is_tag(self) -> bool:
         """True if this is a tag with its word (a preterminal)."""
@@ -77,6 +105,16 @@ class Tree(NamedTuple):
             end = "" if word is None else ")"
             pieces.append(")" if closes else f" ({inside}{end}")
         return "".join(pieces)[1:]
+
+
+def _from_flat(flat: tuple) -> Tree:
+    stack: list = []
+    for node in reversed(flat):
+        if not isinstance(node, str):
+            label, number = node
+            node = Tree(label, tuple(stack.pop() for _ in range(number)))
+        stack.append(node)
+    return stack[0]
 
 
 def build_trees(brackets: Iterable[Bracket]) -> tuple[Tree, ...]:

@@ -298,13 +298,16 @@ class SavedModel:
     def __init__(self, directory: str):
         import tensorflow as tf
 
-        files = Path(directory).glob("*/saved_model.pb")
-        versions = {int(f.parent.name): f for f in files if f.parent.name.isdecimal()}
-        file = versions[max(versions)] if versions else Path(directory, "saved_model.pb")
-        self.place = str(file.parent)
+        from t2t_keras.text.graph import import_tensorflow_text
+
+        self.place = directory
         try:
+            files = Path(directory).glob("*/saved_model.pb")
+            versions = {int(f.parent.name): f for f in files if f.parent.name.isdecimal()}
+            file = versions[max(versions)] if versions else Path(directory, "saved_model.pb")
+            self.place = str(file.parent)
             if b"SentencepieceTokenizeOp" in file.read_bytes():
-                import tensorflow_text  # noqa: F401 - registers the op
+                import_tensorflow_text()  # registers the op
             # The reference keeps its functions alive.
             self._loaded = tf.saved_model.load(self.place)
         except (OSError, ValueError, tf.errors.OpError) as error:

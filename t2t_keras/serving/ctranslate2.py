@@ -7,8 +7,9 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from t2t_keras.decode_settings import DecodeSettings
 from t2t_keras.errors import UserError, require_several
-from t2t_keras.ids import EOS_ID, until_eos
+from t2t_keras.ids import EOS_ID, PAD_ID, until_eos
 from t2t_keras.settings import INT32
 from t2t_keras.text import (
     ByteTextEncoder,
@@ -82,6 +83,7 @@ class CTranslate2Translator:
             UserError: a line has more tokens than the model has positions, or a number is out of range.
         """
         require_several("lines", lines)
+        DecodeSettings(beam_size=beam_size, alpha=alpha, extra_length=extra_length)  # their ranges
         if not 1 <= top_beams <= beam_size or batch_size < 1:
             raise UserError(
                 f"top_beams must be from 1 to beam_size={beam_size}, got {top_beams}, and batch_size "
@@ -105,6 +107,8 @@ class CTranslate2Translator:
                 f"line {number} has {len(ids) + 1} tokens, but the model has {self.positions} "
                 "positions: shorten the line."
             )
+        if PAD_ID in ids:
+            raise UserError(f"line {number} has <pad>, which CTranslate2 does not mask: remove it.")
         return [self._source_tokens[i] for i in ids]
 
     def _search(self, sources: list[list[str]], beam_size: int, limit: int, batch_size: int):

@@ -8,11 +8,12 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import tensorflow as tf
 
+from t2t_keras.errors import UserError
 from t2t_keras.ids import RESERVED_TOKENS
 from t2t_keras.text.tokenizer import ALPHANUMERIC_RANGES, UNDEFINED, escape, unescape
 
@@ -504,8 +505,7 @@ class SentencePieceGraph(TextGraph):
         self._ids = None if ids is None else tf.constant(ids)
 
     def _encode(self, strings: tf.Tensor) -> tf.RaggedTensor:
-        import tensorflow_text
-
+        tensorflow_text = import_tensorflow_text()
         # Created in the graph: the op's kernel owns the model, and TensorFlow drops eager kernels
         # whenever a seed is set.
         tokenizer = tensorflow_text.SentencepieceTokenizer(self._model)
@@ -517,6 +517,18 @@ class SentencePieceGraph(TextGraph):
         if self._strip_space:
             joined = tf.strings.regex_replace(joined, r"\A ", "")
         return _valid(joined, errors="replace")
+
+
+def import_tensorflow_text() -> Any:
+    """Imports tensorflow-text, whose operation of a graph encodes by SentencePiece."""
+    try:
+        import tensorflow_text
+    except ImportError as error:
+        raise UserError(
+            f"SentencePiece in a graph needs tensorflow-text ({error}): pip install "
+            "'tensorflow-text>=2.21.1,<2.22', which there is not for Windows."
+        ) from error
+    return tensorflow_text
 
 
 def _valid(strings: tf.Tensor, errors: str = "ignore") -> tf.Tensor:

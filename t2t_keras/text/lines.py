@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import codecs
+import contextlib
 import gzip
 import io
 import os
+import sys
 import zlib
 from collections.abc import Iterable, Iterator, Sequence
 from functools import cache, partial
@@ -46,12 +48,13 @@ def iterate_lines(path: str | os.PathLike[str]) -> Iterator[str]:
         yield text
 
 
-def iterate_raw_lines(path: str | os.PathLike[str]) -> Iterator[bytes]:
-    """Yields the lines that `iterate_lines` yields, as bytes."""
-    name = os.fspath(path)
+def iterate_raw_lines(path: str | os.PathLike[str] | None) -> Iterator[bytes]:
+    """Yields the lines that `iterate_lines` yields, as bytes; without a path, those of standard input."""
+    name = "standard input" if path is None else os.fspath(path)
     try:
-        zipped = name.endswith(".gz")
-        with open(name, "rb") as stored, decompressed(stored, name) if zipped else stored as file:
+        opened = contextlib.nullcontext(sys.stdin.buffer) if path is None else open(name, "rb")
+        with opened as stored:
+            file = decompressed(stored, name)
             for number, line in enumerate(iter(partial(file.readline, LINE_BYTES + 1), b"")):
                 if len(line) > LINE_BYTES:
                     raise line_too_long(name, number + 1)
@@ -104,11 +107,6 @@ class _Gunzipped(io.RawIOBase):
     def close(self) -> None:
         self._stored.close()
         super().close()
-
-
-def without_end(line: bytes) -> bytes:
-    r"""Returns a line without its "\n" or "\r\n"."""
-    return line.removesuffix(b"\n").removesuffix(b"\r")
 
 
 # Vocabulary files: one entry per line; the line number, from 0, is the id.

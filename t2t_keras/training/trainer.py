@@ -26,7 +26,7 @@ from t2t_keras.data.on_the_fly import TextBatches, stored_encoders
 from t2t_keras.data.reading import plain_errors
 from t2t_keras.decoding import DecodeSettings
 from t2t_keras.errors import UserError
-from t2t_keras.files import locked_directory, write_text, writing
+from t2t_keras.files import changes, locked_directory, write_text, writing
 from t2t_keras.progress import StopRequests
 from t2t_keras.settings import HParams
 from t2t_keras.text.encoders import digest
@@ -426,6 +426,10 @@ class Trainer:
                 what = "the run that tensor2tensor started here is resumed without its"
                 self._progress.warn(f"{what} {', '.join(left_out)}")
         self._hosts.agree(chief=[], any_host=[False])  # from here on the directory exists
+        s, schedule = self.settings, self.hp.learning_rate_schedule
+        figures = {"eval_steps": s.eval_steps, **s.decode.deciding()}
+        if "linear_decay" in schedule or "single_cycle_cos_decay" in schedule:
+            figures["train_steps"] = s.train_steps
         self.record = RunRecord(
             self.output_dir,
             engine.is_chief,
@@ -435,7 +439,8 @@ class Trainer:
             devices=device_names(),
             parameters=self.model.count_params(),
             programs=engine.programs(self.batches.shapes),
-            train_steps=self.settings.train_steps,
+            train_steps=s.train_steps,
+            figures=figures,
         )
         self.checkpoints.run_started = self.record.first_started
         before = self.record.earlier[-1]["replicas"] if self.record.earlier else engine.replicas
@@ -443,6 +448,13 @@ class Trainer:
             self._progress.warn(
                 f"this run had {before} replicas before and has {engine.replicas} now: "
                 "the size of its batches changes from here on"
+            )
+        before = self.record.earlier[-1].get("figures", {}) if self.record.earlier else {}
+        now = {name: value for name, value in figures.items() if name in before}
+        if differences := changes({name: before[name] for name in now}, now):
+            self._progress.warn(
+                f"{', '.join(differences)}: from here on, figures of this run are not comparable with "
+                "the earlier ones"
             )
 
     def _note(self, **facts) -> None:
