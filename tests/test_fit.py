@@ -229,6 +229,32 @@ def test_a_restarted_fit_repeats_the_losses_of_one_that_went_on(tmp_path, batche
     np.testing.assert_array_equal(loaded(batch), model(batch))
 
 
+@pytest.mark.parametrize(
+    "optimizer",
+    [
+        lambda: t2t.optimizers.Adam(0.01, amsgrad=True),
+        lambda: t2t.optimizers.Adam(0.01, use_ema=True, ema_overwrite_frequency=2),
+        lambda: t2t.optimizers.SGD(0.01, momentum=0.9),
+    ],
+    ids=["amsgrad", "average", "momentum"],
+)
+def test_all_variables_of_an_optimizer_are_restored(optimizer, tmp_path, make):
+    def saved():
+        model = make(NO_DROPOUT)
+        model.compile(optimizer())
+        return SaveCheckpoints(model, str(tmp_path)), model.optimizer
+
+    saving, before = saved()
+    for number, each in enumerate(before.variables[2:], 1):
+        each.assign(tf.fill(each.shape, 0.5 * number))
+    before.iterations.assign(3)
+    saving.on_epoch_end(0)
+    saving, after = saved()
+    assert saving.restore() == 3
+    for ours, theirs in zip(after.variables, before.variables, strict=True):
+        np.testing.assert_array_equal(ours, theirs)
+
+
 def test_only_our_optimizers_can_be_saved(tmp_path, make):
     model = make(NO_DROPOUT)
     model.compile(keras.optimizers.Adam())
