@@ -12,7 +12,7 @@ from keras import ops
 from t2t_keras.errors import UserError
 from t2t_keras.ids import PAD_ID
 from t2t_keras.settings import HParams
-from t2t_keras.shape import custom_gradient
+from t2t_keras.shape import custom_gradient, shape_of
 
 __all__ = [
     *("TokenFit", "class_accuracy", "class_cross_entropy", "padded_cross_entropy"),
@@ -179,6 +179,10 @@ class TokenFit(keras.Model):
     def compute_metrics(self, x, y, y_pred, sample_weight=None):
         if self._has_own_loss and y is None:
             y = self.labels(x)
+            if (
+                len(y_pred.shape) == 3
+            ):  # with `prepend_mode`, in training, those of inputs come first
+                y_pred = y_pred[:, -shape_of(y)[1] :]
         return super().compute_metrics(x, y, y_pred, sample_weight)
 
     @property

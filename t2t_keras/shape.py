@@ -106,13 +106,13 @@ def custom_gradient(function: Callable[..., Any]) -> Callable[..., Any]:
     def call(*inputs):
         if tf.executing_eagerly():
             return tf.custom_gradient(function)(*inputs)
-        inputs = [tf.convert_to_tensor(x) for x in inputs]
-        y, backward = function(*inputs)
+        given = [tf.convert_to_tensor(x) for x in inputs]
+        y, backward = function(*given)
         with y.graph.gradient_override_map({"IdentityN": _registered()}):  # for `tf.gradients`
-            outputs = tf.identity_n([y, *inputs])
+            outputs = tf.identity_n([y, *given])
         y.graph.add_to_collection(outputs[0].name, backward)
         # for a `GradientTape`, which saw an identity
-        tf.__internal__.record_gradient(_registered(), [y, *inputs], (), outputs)
+        tf.__internal__.record_gradient(_registered(), [y, *given], (), outputs)
         return outputs[0]
 
     return call

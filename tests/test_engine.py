@@ -41,7 +41,7 @@ def test_accumulates_as_one_update_by_the_mean_gradient():
     before = replicas.weights(trained)
     first, second = BATCHES[0], {side: ids[:1] for side, ids in BATCHES[1].items()}
     gradients = [replicas.flat(networks.gradients(trained.model, each)) for each in (first, second)]
-    train(trained, [first])
+    assert train(trained, [first]).gradient_norm == -1.0  # no point in the curve
     np.testing.assert_array_equal(replicas.weights(trained), before)
     assert trained.between_updates
     totals = train(trained, [second])
@@ -287,6 +287,7 @@ def test_the_learning_rate_counts_steps():
     for step in range(3):
         assert trained.learning_rate == pytest.approx(step / 10)
         trained.train(replicas.iterator(list(replicas.batches(2))), 1)
+        assert trained.last_learning_rate == pytest.approx(step / 10)  # that of the curves
     trained.step = 7
     assert trained.step == 7
     assert trained.learning_rate == pytest.approx(0.7)

@@ -173,6 +173,18 @@ def test_each_metric_is_reported_once_and_others_see_the_targets(batches, compil
     assert accuracy == pytest.approx(right[batch["targets"] != 0].mean())
 
 
+def test_metrics_see_the_targets_after_prepended_inputs():
+    model = small_model(
+        f"{NO_DROPOUT},learning_rate_constant=0,prepend_mode=prepend_inputs_masked_attention"
+    )
+    metric = keras.metrics.SparseCategoricalAccuracy(name="of_targets")
+    model.compile(t2t.optimizers.create(model.hp), metrics=[metric], run_eagerly=True)
+    batch = {"inputs": np.ones([2, 3], np.int32), "targets": np.ones([2, 4], np.int32)}
+    history = fit(model, tf.data.Dataset.from_tensors(batch))
+    right = np.argmax(model(batch), -1) == batch["targets"]
+    assert history["of_targets"] == [pytest.approx(right.mean())]
+
+
 def test_another_loss_makes_it_any_keras_model(batches, compiled):
     loss = keras.losses.SparseCategoricalCrossentropy(from_logits=True)
     model = compiled(NO_DROPOUT, loss=loss, metrics=["accuracy"])

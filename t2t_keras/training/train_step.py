@@ -140,11 +140,11 @@ class TrainStep:
             step = step * self.accumulate + tf.cast(self.accumulator.batches, tf.int64)
         return step
 
-    def learning_rate(self):
-        """Returns the learning rate of the next update, a float32 scalar."""
+    def learning_rate(self, earlier: int = 0):
+        """Returns the learning rate of the next batch's update, or so many batches earlier: float32."""
         if self._learning_rate is None:
             return tf.convert_to_tensor(self.optimizer.learning_rate)
-        return tf.convert_to_tensor(self._learning_rate(self.step()))
+        return tf.convert_to_tensor(self._learning_rate(self.step() - earlier))
 
     def _gradients_and_sums(self, batch, seeds):
         with tf.GradientTape() as tape, keep_mask_scope(PhiloxKeepMask(seeds)):
