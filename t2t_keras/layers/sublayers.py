@@ -17,7 +17,7 @@ from keras import ops
 from t2t_keras.ids import PAD_ID
 from t2t_keras.layers.masks import MASKED
 from t2t_keras.precision import dense, dtype_config, fixed, multiply, policy_of_part
-from t2t_keras.shape import shape_of
+from t2t_keras.shape import custom_gradient, shape_of
 
 KeepMask = Callable[[Any, float], Any]
 """`keep_mask(shape, rate)` -> boolean tensor of `shape`, False with probability `rate`.
@@ -142,7 +142,7 @@ class Dropout(SettingsLayer):
             return keras.random.dropout(x, self.rate, noise_shape=shape, seed=self._seed)
         keep, scale = _scope.keep_mask(shape, self.rate), 1.0 / (1.0 - self.rate)
 
-        @ops.custom_gradient  # only `keep` is stored for the backward pass
+        @custom_gradient  # only `keep` is stored for the backward pass
         def kept(x):
             def backward(*args, upstream=None):  # on PyTorch, Keras passes the gradient by name
                 dy = args[-1] if upstream is None else upstream
@@ -212,7 +212,7 @@ class LayerNorm(keras.layers.LayerNormalization):
     def call(self, inputs):
         mean = functools.partial(ops.mean, axis=-1, keepdims=True)
 
-        @ops.custom_gradient
+        @custom_gradient
         def normalised(x, gamma, beta):
             centred = x - mean(x)
             inverse = ops.rsqrt(mean(ops.square(centred)) + self.epsilon)
