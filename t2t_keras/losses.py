@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import math
 from collections.abc import Callable
 from typing import Any
@@ -54,6 +55,7 @@ def class_cross_entropy(logits, labels, label_smoothing: float = 0.0):
     return ops.sum(losses), ops.sum(ops.ones_like(losses))
 
 
+@functools.cache
 def _token_losses(label_smoothing: float):
     """Returns the function from logits [B, T, V] and labels [B, T] to losses [B, T].
 

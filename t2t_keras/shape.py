@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import functools
-from collections.abc import Callable
 from typing import Any
 
 import keras
@@ -77,62 +75,24 @@ def softmax(logits):
     return ops.softmax(logits, axis=-1)
 
 
-def transpose(x, axes, queries):
-    """Permutes the axes of a tensor; if its `queries` (T) are few, as integers, which bypass oneDNN."""
-    if not (ON_TENSORFLOW and isinstance(queries, int) and queries <= FEW_QUERIES):
-        return ops.transpose(x, axes)
-    import tensorflow as tf
-
-    @custom_gradient
-    def permuted(x):
-        integer = {2: tf.int16, 4: tf.int32, 8: tf.int64}[x.dtype.size]
-        y = tf.bitcast(tf.transpose(tf.bitcast(x, integer), axes), x.dtype)
-        return y, lambda upstream: tf.transpose(upstream, tf.math.invert_permutation(axes))
-
-    return permuted(x)
+def moved(x, axis, to):
+    """Moves the axis T of a tensor to another place; few queries are taken apart, which bypasses oneDNN."""
+    queries = x.shape[axis]
+    if ON_TENSORFLOW and queries is not None and queries <= FEW_QUERIES:
+        return ops.stack(ops.unstack(x, queries, axis), to)
+    return ops.moveaxis(x, axis, to)
 
 
-def custom_gradient(function: Callable[..., Any]) -> Callable[..., Any]:
-    """Keras's `ops.custom_gradient` of a function with one output, without a leak on TensorFlow.
+def custom_gradient(function):
+    """Keras's `ops.custom_gradient` of a function of tensors, made once for all calls.
 
-    TensorFlow registers what it makes in a graph for ever, and with it the whole graph. Here one gradient
-    is registered, and the graph keeps the functions that it calls.
+    TensorFlow keeps what it makes in a graph, and so the graph, for ever: here one of its own for a shape.
     """
     if not ON_TENSORFLOW:
         return ops.custom_gradient(function)
     import tensorflow as tf
 
-    @functools.wraps(function)
-    def call(*inputs):
-        if tf.executing_eagerly():
-            return tf.custom_gradient(function)(*inputs)
-        given = [tf.convert_to_tensor(x) for x in inputs]
-        y, backward = function(*given)
-        with y.graph.gradient_override_map({"IdentityN": _registered()}):  # for `tf.gradients`
-            outputs = tf.identity_n([y, *given])
-        y.graph.add_to_collection(outputs[0].name, backward)
-        # for a `GradientTape`, which saw an identity
-        tf.__internal__.record_gradient(_registered(), [y, *given], (), outputs)
-        return outputs[0]
-
-    return call
-
-
-@functools.cache
-def _registered() -> str:
-    """Registers the gradient of all functions of `custom_gradient`; returns its name."""
-    import tensorflow as tf
-
-    name = "T2TKerasCustomGradient"
-
-    @tf.RegisterGradient(name)
-    def gradient(op, upstream, *unused):
-        y = op.outputs[0]
-        # A graph inside of another may begin with that one's collections: its own are the last.
-        backward = y.graph.get_collection(y.name)[-1]
-        return [None, *tf.nest.flatten(backward(upstream))]
-
-    return name
+    return tf.function(tf.custom_gradient(function), autograph=False, reduce_retracing=True)
 
 
 def grown(values, new, i=None):
