@@ -78,7 +78,7 @@ def softmax(logits):
 def moved(x, axis, to):
     """Moves the axis T of a tensor to another place; few queries are taken apart, which bypasses oneDNN."""
     queries = x.shape[axis]
-    if ON_TENSORFLOW and queries is not None and queries <= FEW_QUERIES:
+    if ON_TENSORFLOW and queries and queries <= FEW_QUERIES:
         return ops.stack(ops.unstack(x, queries, axis), to)
     return ops.moveaxis(x, axis, to)
 
@@ -92,7 +92,9 @@ def custom_gradient(function):
         return ops.custom_gradient(function)
     import tensorflow as tf
 
-    return tf.function(tf.custom_gradient(function), autograph=False, reduce_retracing=True)
+    made = tf.custom_gradient(function)
+    in_graphs = tf.function(made, autograph=False)
+    return lambda *tensors: (made if tf.executing_eagerly() else in_graphs)(*tensors)
 
 
 def grown(values, new, i=None):
