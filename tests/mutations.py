@@ -4,7 +4,10 @@ import contextlib
 import json
 import os
 
-NUMBER = int(os.environ.get("T2T_KERAS_MUTATIONS", "60"))  # of each format
+SCALE, SEED = (
+    int(os.environ.get(f"PROPERTY_{name}", n)) for name, n in (("SCALE", 1), ("SEED", 0))
+)
+NUMBER = 60 * SCALE  # of each format
 
 _VALUES = (
     *(None, True, 0, 1, -1, 7, 0.5, 1e308, 10**20, -(10**20), 2**31, 2**63, 10**400),

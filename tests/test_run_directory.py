@@ -1,12 +1,10 @@
 """The settings beside checkpoints, of a run or of tensor2tensor, when a training goes on."""
 
 import json
-import random
 import shutil
 from pathlib import Path
 
 import golden
-import mutations
 import networks
 import numpy as np
 import pytest
@@ -201,27 +199,3 @@ def read_all(directory):
     record = RunRecord(str(directory), write=False, replicas=replicas)
     record.note(step=record.first_started)
     files_beside(str(directory / "averaged.ckpt"), [str(directory / "model.ckpt-200")])
-
-
-@pytest.mark.parametrize(
-    "name", ["run.json", "hparams.json", "evaluations.jsonl", "checkpoint", "best", "flags.txt"]
-)
-def test_damaged_by_chance_they_are_read_or_refused(name, tmp_path):
-    """`T2T_KERAS_MUTATIONS=10000` tries as many of each."""
-    run_files.write_run(tmp_path)
-    (tmp_path / "checkpoint").write_text('model_checkpoint_path: "model.ckpt-200"\n')
-    (tmp_path / "flags.txt").write_text("--train_steps=400\n--worker_gpu=1\n--problem=p\n")
-    if name == "flags.txt":
-        (tmp_path / "run.json").unlink()
-    chance, refused = random.Random(name), 0
-    for content in mutations.mutations((tmp_path / name).read_bytes(), chance):
-        (tmp_path / name).write_bytes(content)
-        try:
-            read_all(tmp_path)
-        except UserError as error:
-            refused += 1
-            assert "\n" not in str(error), content
-        except BaseException:
-            (tmp_path.parent / f"{name}.failed").write_bytes(content)
-            raise
-    assert 0 < refused < mutations.NUMBER

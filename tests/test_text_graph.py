@@ -1,7 +1,9 @@
 """Encoding and decoding inside a graph: equal to the encoders of single texts, on everything."""
 
+import functools
 import json
 import pickle
+import random
 import re
 
 import numpy as np
@@ -9,9 +11,14 @@ import pytest
 import tensorflow as tf
 import toy
 from hypothesis import example, given, settings, strategies as st
+from properties import SEED, holds
 
 from t2t_keras.errors import UserError
-from t2t_keras.text import ByteTextEncoder, SubwordTextEncoder, TokenTextEncoder
+from t2t_keras.text import (
+    ByteTextEncoder,
+    SubwordTextEncoder,
+    TokenTextEncoder,
+)
 from t2t_keras.text.graph import SubwordCutter
 from t2t_keras.text.tokenizer import ESCAPE_CHARACTERS
 
@@ -77,38 +84,47 @@ def padded(rows):
 # Equality
 
 
-@each_encoder
-def test_any_text_has_the_ids_of_python_and_comes_back(encoder):
+@functools.cache
+def vocabularies():
+    """Encoders of all kinds, and two that are made of text by chance."""
+    chance = random.Random(f"text {SEED}")
+    pieces = [*"abcdefgh_\\19é日", "low", "lowest", " ", ", "]
+    lines = ["".join(chance.choices(pieces, k=chance.randint(1, 40))) for _ in range(60)]
+    return [
+        *ENCODERS,
+        SubwordTextEncoder.build_from_generator(lines + LINES, chance.randint(120, 220)),
+        TokenTextEncoder(
+            vocab_list=sorted({*" ".join(lines).split()})[:20] + ["<UNK>"], replace_oov="<UNK>"
+        ),
+    ]
+
+
+ODD_BYTES = [b"\xff", b"\xc3", b"\xa4", b"\xed\xa0\x80", b"\xf4\x90\x80\x80", b"\xc0\x80"]
+IDS = st.integers(-(2**31), 2**31 - 1) | st.integers(-1, 250) | st.sampled_from(ESCAPING)
+ODD = st.lists(st.sampled_from(ODD_BYTES) | st.binary(max_size=3) | CHARACTERS.map(str.encode)).map(
+    b"".join
+)
+
+
+@holds(
+    200,
+    number=st.integers(0, 4),
+    strings=st.lists(
+        st.lists(CHARACTERS, max_size=20).map("".join).map(str.encode) | ODD, max_size=8
+    ),
+    rows=st.lists(st.lists(IDS, max_size=30), max_size=8),
+)
+def test_text_and_ids_go_there_and_back_alike_in_python_and_in_a_graph(number, strings, rows):
     """Bytes that are not UTF-8 are left out."""
-    odd = [b"\xff", b"\xc3", b"\xa4", b"\xed\xa0\x80", b"\xf4\x90\x80\x80", b"\xc0\x80"]
-    parts = st.sampled_from(odd) | st.binary(max_size=3) | CHARACTERS.map(str.encode)
-    plain, other = TEXTS.map(lambda texts: [*map(str.encode, texts)]), st.lists(parts).map(b"".join)
-
-    @settings(fast, max_examples=120)
-    @given(plain | st.lists(other, max_size=8))
-    def check(strings):
-        texts = [string.decode("utf-8", "ignore") for string in strings]
-        ids = [encoder.encode(text) for text in texts]
-        assert encoded(encoder, strings) == ids
-        assert decoded(encoder, ids) == [encoder.decode(row) for row in ids]
-        assert encoder is TOKENS or decoded(encoder, ids) == texts
-
-    check()
-
-
-@each_encoder
-def test_any_ids_have_the_text_of_python(encoder):
-    anything = st.integers(-(2**31), 2**31 - 1) | st.integers(-1, encoder.vocab_size)
-    ids = anything | st.sampled_from(ESCAPING)
-    if encoder is BYTES:
-        ids = st.integers(0, 257) | st.sampled_from([197, 197, 239, 162, 0, 1])
-
-    @settings(fast, max_examples=150)
-    @given(st.lists(st.lists(ids, max_size=30), max_size=8))
-    def check(rows):
-        assert decoded(encoder, rows) == [shown(encoder.decode(row)) for row in rows]
-
-    check()
+    encoder = vocabularies()[number]
+    texts = [string.decode("utf-8", "ignore") for string in strings]
+    ids = [encoder.encode(text) for text in texts]
+    assert encoded(encoder, strings) == ids
+    assert all((number in (1, 4) or i >= 2) and i < encoder.vocab_size for row in ids for i in row)
+    rows = [[i % 258 if number == 2 else i for i in row] for row in rows]
+    assert decoded(encoder, rows + ids) == [shown(encoder.decode(row)) for row in rows + ids]
+    if number in (0, 2, 3):
+        assert decoded(encoder, ids) == texts
 
 
 def test_every_code_point():

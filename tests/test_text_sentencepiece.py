@@ -12,10 +12,11 @@ import numpy as np
 import pytest
 import tensorflow as tf
 import toy
-from hypothesis import given, strategies as st
+from hypothesis import strategies as st
 from mutations import mutations
 from networks import small_model
-from test_text_graph import TEXTS, Server, decoded, encoded, fast, padded
+from properties import SEED, holds
+from test_text_graph import TEXTS, Server, decoded, encoded, padded
 
 import t2t_keras as t2t
 from t2t_keras import data, registry
@@ -34,7 +35,7 @@ MULTI30K = Path("/work/shared/data/multi30k")
 LINES = [
     *("Zwei junge Männer, low lower lowest.", "lowland, slow 3.14; 日本語の 日本 Straße"),
     *(" ".join(f"{word}{end}" for word in ("play", "walk", "talk") for end in ("s", "ed", "ing"))),
-    *toy.rows(300, seed=3),
+    *toy.rows(300, seed=3 + SEED),
 ]
 KINDS = ("unigram", "bpe")
 by_kind = pytest.mark.parametrize("kind", KINDS)
@@ -63,8 +64,7 @@ def test_any_text_and_any_ids_are_those_of_python(encoders, name):
     encoder, size = encoders[name], encoders[name].vocab_size
     ids = st.integers(-(2**31), 2**31 - 1) | st.integers(-1, size)
 
-    @fast
-    @given(TEXTS, st.lists(st.lists(ids, max_size=20), max_size=8))
+    @holds(60, texts=TEXTS, rows=st.lists(st.lists(ids, max_size=20), max_size=8))
     def check(texts, rows):
         found = [encoder.encode(text) for text in texts]
         assert encoded(encoder, texts) == found
@@ -118,7 +118,7 @@ def test_a_damaged_model_is_read_or_refused(encoders, tmp_path, kind):
     """A zero byte in a piece would end the process; a random change seldom puts one there."""
     whole, piece = encoders[kind]._model, "▁a".encode()
     damaged = [whole.replace(piece, new) for new in (b"\0" * 4, b"\xff" * 4, "▁b".encode())]
-    damaged += mutations(whole, random.Random(0))
+    damaged += mutations(whole, random.Random(SEED))
     for number, content in enumerate(damaged):
         (tmp_path / "model").write_bytes(content)
         try:

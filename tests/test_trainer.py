@@ -18,7 +18,7 @@ from t2t_keras.decoding import DecodeSettings, Translator
 from t2t_keras.errors import UserError
 from t2t_keras.files import locked_directory
 from t2t_keras.inspection import batch_page
-from t2t_keras.training import EarlyStopping, Engine, EngineSettings, Trainer, TrainSettings
+from t2t_keras.training import EarlyStopping, EngineSettings, Trainer, TrainSettings
 
 sys.path.append(str(toy.ROOT / "benchmarks"))
 from restarts import losses
@@ -153,31 +153,6 @@ def test_a_finished_run_is_not_evaluated_again(data_dir, whole):
     again = trainer(data_dir, whole[0], 12, local_eval_frequency=5)
     again.evaluation = None
     assert again.run() == whole[1]
-
-
-MULTISTEP = "optimizer=multistep_adam,optimizer_multistep_accumulate_steps=3"
-
-
-@pytest.mark.parametrize(
-    ("hparams", "engine"),
-    [(MULTISTEP, {"ema": 0.9}), ("optimizer=adafactor", {"precision": "float16"})],
-)
-@pytest.mark.usefixtures("eagerly")
-def test_all_that_is_kept_between_steps_is_in_a_checkpoint(
-    data_dir, tmp_path, hparams, engine, monkeypatch
-):
-    """It is stopped after the fourth step: between two updates where three batches make one."""
-    monkeypatch.setattr("t2t_keras.training.trainer.Engine", Engine)  # a new one for every start
-
-    def make(directory):
-        hp = f"{SMALL},{hparams}"
-        return trainer(data_dir, directory, 6, hp, engine=engine, log_step_count_steps=2)
-
-    expected = make(tmp_path / "whole").run()
-    after(make(tmp_path / "parts"), 4, interrupt).run()
-    assert "after step 4" in ending(tmp_path / "parts")
-    assert make(tmp_path / "parts").run() == expected
-    assert_same(tmp_path / "whole", tmp_path / "parts", 6, every=2)
 
 
 def test_stops_early_and_names_the_best(data_dir, tmp_path):
