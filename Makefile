@@ -65,8 +65,7 @@ docs: $(VENV)/installed-docs
 
 bench: $(VENV)/installed-bench
 	$(BIN)/t2t-keras-datagen --problem=$(BENCH_PROBLEM) --data_dir=$(BENCH)/data --tmp_dir=$(BENCH)/raw
-	$(BIN)/python benchmarks/report.py $(BENCH_PAGE) --text $(BENCH_TEXT) \
-		--data_dir=$(BENCH)/data --problem=$(BENCH_PROBLEM) $(BENCH_FLAGS)
+	$(BIN)/python benchmarks/report.py $(BENCH_PAGE) --text $(BENCH_TEXT) $(BENCH_FLAGS)
 
 $(VENV)/installed: setup.cfg pyproject.toml | $(BIN)/python
 	@echo "Installing TensorFlow and what else is needed into $(VENV): 2.6 GB on disk."

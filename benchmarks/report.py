@@ -1,14 +1,14 @@
 """Runs the benchmarks one after another and writes their results into a page.
 
-    python benchmarks/report.py docs/performance.md --data_dir=data --problem=translate_ende_multi30k \\
-        --text raw/train.en.gz raw/train.de.gz --torch_python=torch/bin/python
+    python benchmarks/report.py docs/performance.md --text raw/train.en.gz raw/train.de.gz \\
+        --torch_python=torch/bin/python
 
 A section of the page is between `<!-- measured: NAME -->` and `<!-- end of NAME -->`. It is replaced by
 the command, the machine, the date and the load, the versions of our packages and of the compared ones,
 what was left out and why, and the tables. Everything else on the page is kept, including the sections of
 benchmarks that were not run or failed. The page is written after each benchmark.
 
-Text benchmarks need --text, reading needs --data_dir and --problem; without them they are skipped.
+Without --text the benchmarks that read it are skipped.
 Other libraries are measured if their Pythons are given (see `train_step.py`) or if they are installed
 beside ours. The machine should be otherwise idle. Exit code 1 if a benchmark failed.
 """
@@ -35,26 +35,18 @@ class Inputs(NamedTuple):
     """The inputs of the benchmarks, as passed to them or as shown on the page."""
 
     text: list[str]
-    data_dir: str | None
-    problem: str | None
     pythons: dict[str, str]
 
     def shown(self) -> "Inputs":
         """Returns the inputs with paths of this machine replaced by generic names."""
         return Inputs(
             text=[Path(path).name for path in self.text],
-            data_dir=self.data_dir and "data",
-            problem=self.problem,
             pythons={name: f"{name}/bin/python" for name in self.pythons},
         )
 
     def flags(self, *names: str) -> list[str]:
         """The flags for the other libraries' Pythons that were given."""
         return [f"--{name}_python={self.pythons[name]}" for name in names if name in self.pythons]
-
-    @property
-    def shards(self) -> list[str]:
-        return [f"--data_dir={self.data_dir}", f"--problem={self.problem}"]
 
 
 class Benchmark(NamedTuple):
@@ -85,16 +77,6 @@ BENCHMARKS = {
         needs=("text",),
         beside=("sentencepiece", "tokenizers"),
     ),
-    "reading": Benchmark(
-        "reading.py",
-        lambda given: [
-            f"--data_dir={given.data_dir}",
-            f"--name={given.problem}",
-            "--hparams=transformer_base",
-        ],
-        quick="--batches=2",
-        needs=("data_dir", "problem"),
-    ),
     "training_step": Benchmark(
         "train_step.py",
         lambda given: [
@@ -105,22 +87,6 @@ BENCHMARKS = {
         quick="--shapes=tiny:2x8 --vocab=300 --steps=2 --precisions=float32",
         pythons=("torch", "opennmt", "keras_hub"),
     ),
-    "training_on_shards": Benchmark(
-        "train_step.py",
-        lambda given: ["--shapes=base:32x64", "--ways=ours", *given.shards, "--batches=8"],
-        quick="--shapes=tiny:2x8 --steps=2 --precisions=float32 --batches=2",
-        needs=("data_dir", "problem"),
-    ),
-    "training_memory": Benchmark(
-        "train_step.py",
-        lambda given: [
-            "--shapes=base:8x64,base:32x64,base:64x64",
-            "--ways=ours,ours_remat",
-            "--precisions=float32",
-            "--steps=2",
-        ],
-        quick="--shapes=tiny:2x8 --vocab=300",
-    ),
     "translation": Benchmark(
         "decode.py",
         lambda given: [given.text[-1], *given.flags("torch", "opennmt")],
@@ -128,13 +94,6 @@ BENCHMARKS = {
         needs=("text",),
         beside=("ctranslate2",),
         pythons=("torch", "opennmt"),
-    ),
-    "device_steps": Benchmark(
-        "device_steps.py",
-        lambda given: given.flags("torch"),
-        quick="--models=tiny --rows=2 --length=8 --vocab=300 --steps=2 --precisions=float32",
-        beside=("jax", "jaxlib"),
-        pythons=("torch",),
     ),
 }
 
@@ -147,16 +106,12 @@ def main() -> int:
     parser.add_argument("--only", help=f"some of {','.join(BENCHMARKS)}; all unless given")
     parser.add_argument("--quick", action="store_true", help="tiny sizes, to see that all runs")
     parser.add_argument("--text", nargs="+", default=[], help="text files, plain or .gz")
-    parser.add_argument("--data_dir", help="shards to read and train on")
-    parser.add_argument("--problem", help="their problem")
     for name, packages in OTHERS.items():
         parser.add_argument(f"--{name}_python", help=f"a Python with {packages[0]}")
     args = parser.parse_args()
     pythons = {name: getattr(args, f"{name}_python") for name in OTHERS}
     given = Inputs(
         args.text,
-        args.data_dir,
-        args.problem,
         {name: python for name, python in pythons.items() if python},
     )
     names = args.only.split(",") if args.only else list(BENCHMARKS)

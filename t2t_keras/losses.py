@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import math
 from collections.abc import Callable
 from typing import Any
@@ -12,6 +13,7 @@ from keras import ops
 from t2t_keras.errors import UserError
 from t2t_keras.ids import PAD_ID
 from t2t_keras.settings import HParams
+from t2t_keras.shape import custom_gradient, shape_of
 
 __all__ = [
     *("TokenFit", "class_accuracy", "class_cross_entropy", "padded_cross_entropy"),
@@ -53,6 +55,7 @@ def class_cross_entropy(logits, labels, label_smoothing: float = 0.0):
     return ops.sum(losses), ops.sum(ops.ones_like(losses))
 
 
+@functools.cache
 def _token_losses(label_smoothing: float):
     """Returns the function from logits [B, T, V] and labels [B, T] to losses [B, T].
 
@@ -62,7 +65,7 @@ def _token_losses(label_smoothing: float):
     kept for the backward pass.
     """
 
-    @ops.custom_gradient
+    @custom_gradient
     def token_losses(logits, labels):
         vocab_size = logits.shape[-1]
         confidence = 1.0 - label_smoothing
@@ -178,6 +181,10 @@ class TokenFit(keras.Model):
     def compute_metrics(self, x, y, y_pred, sample_weight=None):
         if self._has_own_loss and y is None:
             y = self.labels(x)
+            if (
+                len(y_pred.shape) == 3
+            ):  # with `prepend_mode`, in training, those of inputs come first
+                y_pred = y_pred[:, -shape_of(y)[1] :]
         return super().compute_metrics(x, y, y_pred, sample_weight)
 
     @property
@@ -206,6 +213,9 @@ class TokenFit(keras.Model):
                 f"fit has no weight decay, and hparam weight_decay is {decay}: set it to 0 or "
                 "train with t2t-keras-train."
             )
+        if replicas == 1 and on_tensorflow:
+            # TensorFlow never frees the graph of a sum over replicas, be there only one.
+            optimizer._all_reduce_sum_gradients = list
         if replicas > 1 and not self.sum_over_replicas:
             raise UserError(
                 f"fit on {replicas} replicas would weigh their tokens unequally: call "

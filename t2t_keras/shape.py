@@ -75,19 +75,26 @@ def softmax(logits):
     return ops.softmax(logits, axis=-1)
 
 
-def transpose(x, axes, queries):
-    """Permutes the axes of a tensor; if its `queries` (T) are few, as integers, which bypass oneDNN."""
-    if not (ON_TENSORFLOW and isinstance(queries, int) and queries <= FEW_QUERIES):
-        return ops.transpose(x, axes)
+def moved(x, axis, to):
+    """Moves the axis T of a tensor to another place; few queries are taken apart, which bypasses oneDNN."""
+    queries = x.shape[axis]
+    if ON_TENSORFLOW and queries and queries <= FEW_QUERIES:
+        return ops.stack(ops.unstack(x, queries, axis), to)
+    return ops.moveaxis(x, axis, to)
+
+
+def custom_gradient(function):
+    """Keras's `ops.custom_gradient` of a function of tensors, made once for all calls.
+
+    TensorFlow keeps what it makes in a graph, and so the graph, for ever: here one of its own for a shape.
+    """
+    if not ON_TENSORFLOW:
+        return ops.custom_gradient(function)
     import tensorflow as tf
 
-    @tf.custom_gradient
-    def permuted(x):
-        integer = {2: tf.int16, 4: tf.int32, 8: tf.int64}[x.dtype.size]
-        y = tf.bitcast(tf.transpose(tf.bitcast(x, integer), axes), x.dtype)
-        return y, lambda upstream: tf.transpose(upstream, tf.math.invert_permutation(axes))
-
-    return permuted(x)
+    made = tf.custom_gradient(function)
+    in_graphs = tf.function(made, autograph=False)
+    return lambda *tensors: (made if tf.executing_eagerly() else in_graphs)(*tensors)
 
 
 def grown(values, new, i=None):

@@ -85,17 +85,18 @@ PAGE = """# Performance
 old figures
 <!-- end of text_encoding -->
 What stays.
-<!-- measured: reading -->
-figures of reading
-<!-- end of reading -->
+<!-- measured: translation -->
+figures of translation
+<!-- end of translation -->
 """
 
 
 def test_a_page_gets_what_was_measured_and_keeps_the_rest(text, tmp_path):
     page = tmp_path / "page.md"
     page.write_text(PAGE)
-    done = run("report", page, "--quick", "--only=text_encoding,reading", "--text", text)
-    assert "reading left out: give --data_dir and --problem" in done.stderr
+    done = run("report", page, "--quick", "--only=translation")
+    assert "translation left out: give --text" in done.stderr
+    run("report", page, "--quick", "--only=text_encoding", "--text", text)
     written = page.read_text()
     before, rest = written.split("<!-- measured: text_encoding -->")
     section, after = rest.split("<!-- end of text_encoding -->")
@@ -113,11 +114,11 @@ def test_a_page_gets_what_was_measured_and_keeps_the_rest(text, tmp_path):
 
 
 def test_a_section_is_where_both_its_marks_are():
-    section = "<!-- measured: reading -->\n\nnew\n\n<!-- end of reading -->\n"
-    assert report.replaced(PAGE, "reading", "new\n").endswith(section)
-    for wrong in (PAGE.replace("end of reading", "end"), PAGE + PAGE):
-        with pytest.raises(ValueError, match="needs one <!-- measured: reading --> and below"):
-            report.replaced(wrong, "reading", "new")
+    section = "<!-- measured: translation -->\n\nnew\n\n<!-- end of translation -->\n"
+    assert report.replaced(PAGE, "translation", "new\n").endswith(section)
+    for wrong in (PAGE.replace("end of translation", "end"), PAGE + PAGE):
+        with pytest.raises(ValueError, match="needs one <!-- measured: translation --> and below"):
+            report.replaced(wrong, "translation", "new")
 
 
 def test_the_page_has_a_section_for_each_benchmark():
@@ -131,7 +132,7 @@ def test_mistakes_are_reported_before_anything_is_measured(tmp_path):
     page.write_text(PAGE)
     for argument, wanted in (
         ("--only=readin", "no benchmark 'readin'"),
-        ("--only=translation", "needs one <!-- measured: translation -->"),
+        ("--only=training_step", "needs one <!-- measured: training_step -->"),
     ):
         done = run("report", page, argument, code=2)
         assert wanted in done.stderr.splitlines()[-1]

@@ -106,6 +106,9 @@ def test_trains_on_text_without_shards(toy_dir, tmp_path):
     done = toy.ran("train", *line)
     assert "2 batch shapes, from 64 x 8 to 32 x 16; text is encoded as it is read" in done.stdout
     assert [path.suffix for path in (tmp_path / "data").iterdir()] == [".subwords"]
+    evaluating = (f"--output_dir={tmp_path / 'run'}", "--eval_steps=1", SEARCH)
+    done = toy.ran("eval", *evaluating, f"--tmp_dir={toy_dir / 'text'}", eagerly=True)
+    assert done.stdout.startswith("step 2: dev loss ")
     done = toy.command("train", *arguments(toy_dir, tmp_path / "run", 4))
     assert "on_the_fly was True and is now False" in toy.complaint(done)
 

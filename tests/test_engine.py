@@ -1,7 +1,10 @@
 """The engine on one device: precision, accumulation, moving average, memory, batches of an update."""
 
+import gc
 import json
+import weakref
 
+import keras
 import networks
 import numpy as np
 import pytest
@@ -10,11 +13,12 @@ import tensorflow as tf
 import test_trainer
 import toy
 
-from t2t_keras import checkpoints, data, registry
+from t2t_keras import checkpoints, data, optimizers, registry
 from t2t_keras.data.on_the_fly import TextBatches
 from t2t_keras.errors import UserError
-from t2t_keras.training import Trainer, TrainSettings, TrainStep
+from t2t_keras.training import Trainer, TrainSettings, TrainStep, prepare_fit
 from t2t_keras.training.engine import _TEXT_TARGET_SHARE, fit_to_update
+from t2t_keras.transformer import Transformer
 
 PROBLEM = registry.problem(toy.PROBLEM)
 DROPOUT = "layer_prepostprocess_dropout=0.2,attention_dropout=0.2,relu_dropout=0.2"
@@ -37,7 +41,7 @@ def test_accumulates_as_one_update_by_the_mean_gradient():
     before = replicas.weights(trained)
     first, second = BATCHES[0], {side: ids[:1] for side, ids in BATCHES[1].items()}
     gradients = [replicas.flat(networks.gradients(trained.model, each)) for each in (first, second)]
-    train(trained, [first])
+    assert train(trained, [first]).gradient_norm == -1.0  # no point in the curve
     np.testing.assert_array_equal(replicas.weights(trained), before)
     assert trained.between_updates
     totals = train(trained, [second])
@@ -119,6 +123,33 @@ def test_the_settings_choose_the_precision_unless_one_is_given():
         engine(precision="bfloat")
     with pytest.raises(UserError, match="ema must be"):
         engine(ema=1.0)
+
+
+@pytest.mark.parametrize("by", ["engine", "fit"])
+def test_the_graphs_of_a_model_are_freed_with_it(by, monkeypatch):
+    """TensorFlow registers what `tf.custom_gradient` makes in a graph for ever."""
+    graphs = []
+
+    def call(model, *arguments, **keywords):
+        graphs.append(weakref.ref(tf.constant(0).graph))
+        return whole(model, *arguments, **keywords)
+
+    whole = Transformer.call
+    monkeypatch.setattr(Transformer, "call", call)
+    if by == "engine":
+        train(engine(DROPOUT), BATCHES[:1])
+    else:
+        model = networks.small_model(
+            "num_hidden_layers=1,relu_dropout=0.1,learning_rate_constant=1"
+        )
+        model.compile(optimizers.create(model.hp))
+        prepare_fit(model)
+        model.fit(tf.data.Dataset.from_tensors(BATCHES[0]), verbose=0)
+        del model
+    keras.backend.clear_session()
+    gc.collect()
+    assert graphs
+    assert not [graph() for graph in graphs if graph()]
 
 
 def test_rematerialised_layers_give_the_same_gradients():
@@ -256,6 +287,7 @@ def test_the_learning_rate_counts_steps():
     for step in range(3):
         assert trained.learning_rate == pytest.approx(step / 10)
         trained.train(replicas.iterator(list(replicas.batches(2))), 1)
+        assert trained.last_learning_rate == pytest.approx(step / 10)  # that of the curves
     trained.step = 7
     assert trained.step == 7
     assert trained.learning_rate == pytest.approx(0.7)

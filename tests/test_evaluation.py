@@ -1,11 +1,14 @@
 """Early stopping and dev metrics; the rule is that of T2T's `has_metric_plateaued`."""
 
+import json
+
 import golden
 import numpy as np
 import pytest
 import tensorflow as tf
 from networks import small_model
 
+import t2t_keras as t2t
 from t2t_keras import Transformer
 from t2t_keras.data import Problem
 from t2t_keras.decoding import DecodeSettings
@@ -115,6 +118,35 @@ def test_history_is_read_up_to_the_step_that_a_run_goes_on_from(tmp_path):
     again.add(40, {"loss": 5.0})
     assert EvaluationHistory(str(tmp_path), 99).of("loss")[1] == [3.0, 2.0, 2.0, 5.0]
     assert EvaluationHistory(str(tmp_path), 99).of("bleu")[0] == [10, 20, 30]
+
+
+def test_history_is_json_whatever_the_metrics(tmp_path):
+    EvaluationHistory(str(tmp_path), 9).add(3, {"loss": 900.0, "perplexity": np.inf})
+    (line,) = (tmp_path / "evaluations.jsonl").read_text().splitlines()
+    assert json.loads(line) == {"step": 3, "loss": 900.0, "perplexity": None}
+    again = EvaluationHistory(str(tmp_path), 9)
+    assert again.of("loss") == ([3], [900.0])
+    assert np.isnan(again.figures[3]["perplexity"])
+
+
+@pytest.mark.parametrize("columns", [0, 4])
+def test_padding_of_the_batches_does_not_change_the_metrics_of_a_classifier(columns):
+    """Neither columns that all rows lack, as in training, nor rows that only fill up."""
+    hp = t2t.registry.hparams("transformer_tiny").replace(hidden_size=8, num_heads=2)
+    model = t2t.TransformerClassifier(hp, source_vocab_size=9, num_classes=3)
+    problem, encoders = Problem(), {}
+    problem.num_classes = 3
+    ids = np.array([[3, 4, 1], [5, 1, 0]], np.int32)
+    batch = {"inputs": ids, "targets": np.array([[2], [1]], np.int32)}
+    padded = {
+        "inputs": np.pad(ids, [[0, 3], [0, columns]]),
+        "targets": np.pad(batch["targets"], [[0, 3], [0, 0]]),
+    }
+    found, wanted = (
+        Evaluation(model, tf.data.Dataset.from_tensors(each), encoders, None, problem=problem)()
+        for each in (padded, batch)
+    )
+    assert found == pytest.approx(wanted, rel=1e-6)
 
 
 @pytest.mark.parametrize(

@@ -173,6 +173,18 @@ def test_each_metric_is_reported_once_and_others_see_the_targets(batches, compil
     assert accuracy == pytest.approx(right[batch["targets"] != 0].mean())
 
 
+def test_metrics_see_the_targets_after_prepended_inputs():
+    model = small_model(
+        f"{NO_DROPOUT},learning_rate_constant=0,prepend_mode=prepend_inputs_masked_attention"
+    )
+    metric = keras.metrics.SparseCategoricalAccuracy(name="of_targets")
+    model.compile(t2t.optimizers.create(model.hp), metrics=[metric], run_eagerly=True)
+    batch = {"inputs": np.ones([2, 3], np.int32), "targets": np.ones([2, 4], np.int32)}
+    history = fit(model, tf.data.Dataset.from_tensors(batch))
+    right = np.argmax(model(batch), -1) == batch["targets"]
+    assert history["of_targets"] == [pytest.approx(right.mean())]
+
+
 def test_another_loss_makes_it_any_keras_model(batches, compiled):
     loss = keras.losses.SparseCategoricalCrossentropy(from_logits=True)
     model = compiled(NO_DROPOUT, loss=loss, metrics=["accuracy"])
@@ -227,6 +239,32 @@ def test_a_restarted_fit_repeats_the_losses_of_one_that_went_on(tmp_path, batche
     loaded = load_model(str(tmp_path / "whole"))
     batch = next(iter(batches()))
     np.testing.assert_array_equal(loaded(batch), model(batch))
+
+
+@pytest.mark.parametrize(
+    "optimizer",
+    [
+        lambda: t2t.optimizers.Adam(0.01, amsgrad=True),
+        lambda: t2t.optimizers.Adam(0.01, use_ema=True, ema_overwrite_frequency=2),
+        lambda: t2t.optimizers.SGD(0.01, momentum=0.9),
+    ],
+    ids=["amsgrad", "average", "momentum"],
+)
+def test_all_variables_of_an_optimizer_are_restored(optimizer, tmp_path, make):
+    def saved():
+        model = make(NO_DROPOUT)
+        model.compile(optimizer())
+        return SaveCheckpoints(model, str(tmp_path)), model.optimizer
+
+    saving, before = saved()
+    for number, each in enumerate(before.variables[2:], 1):
+        each.assign(tf.fill(each.shape, 0.5 * number))
+    before.iterations.assign(3)
+    saving.on_epoch_end(0)
+    saving, after = saved()
+    assert saving.restore() == 3
+    for ours, theirs in zip(after.variables, before.variables, strict=True):
+        np.testing.assert_array_equal(ours, theirs)
 
 
 def test_only_our_optimizers_can_be_saved(tmp_path, make):

@@ -7,7 +7,7 @@ import pytest
 import tensorflow as tf
 import toy
 
-from t2t_keras import registry
+from t2t_keras import data, registry
 from t2t_keras.data import Text2TextProblem, VocabType, bucket_shapes, on_the_fly
 from t2t_keras.data.generation import CleaningRules
 from t2t_keras.data.on_the_fly import TextBatches
@@ -45,6 +45,21 @@ class TwoStreams(Letters):
     is_generate_per_split = True
 
 
+class Classes(data.Text2ClassProblem):
+    is_generate_per_split = False
+    vocab_type = VocabType.CHARACTER
+    num_classes = 3
+    inputs_prefix = "not in T2T's examples of classes"
+    dataset_splits = [{"split": "train", "shards": 4}, {"split": "dev", "shards": 1}]
+
+    def generate_samples(self, data_dir, tmp_dir, split):
+        return ({"inputs": text[0] + ".", "label": i % 2 + 1} for i, text in enumerate(TEXT))
+
+
+class WrongClasses(Classes):
+    num_classes = 2
+
+
 def settings(**changes):
     values = {"batch_size": 60, "max_length": 20, "min_length_bucket": 6, "batch_shuffle_size": 3}
     return HParams(**{**values, "length_bucket_step": 1.5, **changes})
@@ -72,6 +87,8 @@ def pairs(batches):
         (Letters, "dev", {"was_reversed": True}, {"max_input_seq_length": 7}),
         (TwoStreams, "dev", {"was_copy": True}, {"max_target_seq_length": 4}),
         (Letters, "train", {"was_copy": True}, {"min_length": 5}),
+        (Classes, "train", {}, {}),
+        (Classes, "dev", {}, {}),
     ],
 )
 def test_an_epoch_is_what_the_shards_hold(tmp_path, monkeypatch, problem, split, flags, changes):
@@ -213,6 +230,7 @@ class Half(TwoStreams):
         (OwnIds, {}, "overrides generate_encoded_samples"),
         (Nothing, {}, "The train text of nothing is empty"),
         (Letters, {"max_length": 1, "min_length_bucket": 1}, "so none is left: raise max_length"),
+        (WrongClasses, {}, "train sample of wrong_classes has the label 2; it must be from 0 to 1"),
     ],
 )
 def test_what_cannot_be_read_on_the_fly(tmp_path, problem, changes, message):
@@ -243,3 +261,18 @@ def test_a_negative_setting_shuffles_and_cuts_nothing(tmp_path):
     given = [settings(**dict.fromkeys(names, number)) for number in (-1, 0)]
     batches = [read(TwoStreams(), "train", tmp_path, hp).take(5) for hp in given]
     equal(*(list(b.as_numpy_iterator()) for b in batches))
+
+
+@pytest.mark.parametrize("kind", ["shards", "text"])
+@pytest.mark.parametrize(
+    ("options", "start", "message"),
+    [
+        ({"seed": None}, 0, "^seed must be an integer, got None"),
+        ({}, -1, "^start_step must be an integer of at least 0, got -1"),
+    ],
+)
+def test_a_seed_and_a_step_are_integers(tmp_path, kind, options, start, message):
+    Letters().generate_data(tmp_path, tmp_path)
+    made, places = {"text": (TextBatches, 2), "shards": (data.Batches, 1)}[kind]
+    with pytest.raises(UserError, match=message):
+        made(Letters(), "train", *[tmp_path] * places, settings(), **options).dataset(start)

@@ -115,6 +115,16 @@ def test_a_full_disk_is_one_line(tmp_path, size):
     assert "\n" not in str(error.value)
 
 
+def test_a_resumed_run_marks_the_steps_that_come_again(tmp_path):
+    EventLog(str(tmp_path / "eval"), resumed_from=7).flush()
+    first, second = sorted((tmp_path / "eval").iterdir())  # in this order TensorBoard reads them
+    assert (first.suffix, second.suffix) == (".start", ".v2")
+    records = tf.data.TFRecordDataset(str(first)).as_numpy_iterator()
+    version, mark = map(event_pb2.Event.FromString, records)
+    assert version.file_version == "brain.Event:2"
+    assert (mark.session_log.status, mark.step) == (event_pb2.SessionLog.START, 8)
+
+
 def test_tensorboard_finds_curves(tmp_path):
     """A point of a curve is a scalar of TensorBoard's, at its step."""
     log = EventLog(str(tmp_path))

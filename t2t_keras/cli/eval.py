@@ -12,6 +12,7 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Callable, Iterator
+from pathlib import Path
 
 from t2t_keras.cli import app, options
 from t2t_keras.cli.options import FLAGS, integer, number, string, switch
@@ -23,6 +24,7 @@ _SECONDS_TO_SLEEP = 2.0
 def define_flags() -> None:
     options.define("problem", "data_dir", "target_space_id", *options.MODEL)
     options.define_search()
+    options.define_generation()
     string("output_dir", "Directory of a run; evaluates all its checkpoints.")
     string("checkpoint_path", "A single checkpoint to evaluate, such as DIR/model.ckpt-100.")
     integer("eval_steps", 100, "Batches per evaluation; 0: all.")
@@ -57,6 +59,7 @@ def main() -> None:
 def evaluation(first: str) -> Callable[[str], None]:
     """Returns what evaluates checkpoints of the model of the first, on the same batches."""
     from t2t_keras import checkpoints, data
+    from t2t_keras.data.on_the_fly import TextBatches
     from t2t_keras.data.reading import plain_errors
     from t2t_keras.training import Evaluation
     from t2t_keras.training.reporting import EventLog
@@ -66,7 +69,13 @@ def evaluation(first: str) -> Callable[[str], None]:
     model, problem = loaded.model, loaded.problem
     split = "test" if FLAGS.eval_use_test_set else "dev"
     hp = options.hparams(needed=False) or model.hp
-    batches = data.dataset(problem, split, loaded.data_dir, hp)
+    shards = Path(loaded.data_dir).glob(f"{problem.dataset_filename()}-{split}-*-of-*")
+    if loaded.runs[0].get("on_the_fly") and not any(shards):
+        options.configure(problem)
+        batches = TextBatches(problem, split, loaded.data_dir, options.tmp_dir(), hp).dataset()
+    else:
+        options.warn_unused("shards are read", "tmp_dir", "dev_files", "tfds", "corpora")
+        batches = data.dataset(problem, split, loaded.data_dir, hp)
     metrics = Evaluation(model, batches, loaded.encoders, settings, FLAGS.eval_steps, problem)
     log = None
     try:  # under the name that training writes to

@@ -140,8 +140,7 @@ def samples_by_split(
     splits = [split]
     if not problem.is_generate_per_split:
         splits = [name for name, n in shards_by_split(problem).items() for _ in range(n)]
-    # Copies, because a maker may change the one that it yielded.
-    dealt = zip(itertools.cycle(splits), map(dict, samples), strict=False)
+    dealt = zip(itertools.cycle(splits), map(dict, samples), strict=False)  # a maker may change its
     if not problem.cleaning:
         yield from dealt
         return
@@ -315,15 +314,12 @@ class Generation:
         """Reads all text; yields the arguments of `_make_piece` for pieces not encoded yet."""
         # Everything that a piece depends on, except its text.
         setting = pickle.dumps((coding, len(self.paths)), protocol=4)
-        numbers = iter(range(len(self.paths)))
-        turns = {
-            split: itertools.cycle([next(numbers) for _ in paths])
-            for split, paths in self.shards.items()
-        }
+        number = {path: n for n, path in enumerate(self.paths)}
+        turns = {name: itertools.cycle(paths) for name, paths in self.shards.items()}
         self.problem.dropped.clear()
         kept = samples_by_split(self.problem, self.split, self._read(samples))
         while block := list(itertools.islice(kept, PIECE_EXAMPLES)):
-            shard_of = [next(turns[split]) for split, _ in block]
+            shard_of = [number[next(turns[name])] for name, _ in block]
             piece = [sample for _, sample in block]
             kinds = {field: np.asarray(values).dtype.kind for field, values in piece[0].items()}
             ours = {*coding[0], *self.problem.sides}
@@ -420,16 +416,14 @@ def generating_alone(data_dir: Path, name: str) -> Iterator[None]:
 _coding: _Coding = ({}, {})
 
 
-def _make_piece(
-    path: Path, first: int, samples: Mapping[str, Sequence], shard_of: Sequence[int], shards: int
-) -> None:
+def _make_piece(path: Path, first: int, samples: Mapping[str, Sequence], *dealt: Any) -> None:
     """Encodes samples (a list per field) and stores them; `first` is the number of the first."""
     encoders, prefixes = _coding
     coded = {
         side: [[*encoder.encode(prefixes[side] + text), EOS_ID] for text in samples[side]]
         for side, encoder in encoders.items()
     }
-    write_piece(path, records.columns({**samples, **coded}, first + 1), shard_of, shards)
+    write_piece(path, records.columns({**samples, **coded}, first + 1), *dealt)
 
 
 def _make_shard(pieces: Sequence[Path], number: int, path: Path, finishing: _Finishing) -> Table:

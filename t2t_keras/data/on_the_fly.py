@@ -13,7 +13,7 @@ from t2t_keras.data import text_problem
 from t2t_keras.data.generation import samples_by_split
 from t2t_keras.data.problem import DatasetSplit
 from t2t_keras.data.reading import START_STEP, BatchOptions, SplitBatches, plain_errors
-from t2t_keras.data.text_problem import PathLike, Text2TextProblem
+from t2t_keras.data.text_problem import PathLike, Text2ClassProblem, Text2TextProblem
 from t2t_keras.errors import UserError
 from t2t_keras.ids import EOS_ID
 
@@ -62,7 +62,8 @@ class TextBatches(SplitBatches):
 
         encodes = getattr(type(problem), "generate_encoded_samples", None)
         why = "packs several pairs into a row" if problem.packed_length else ""
-        if encodes is not Text2TextProblem.generate_encoded_samples:
+        is_ours = [kind.generate_encoded_samples for kind in (Text2TextProblem, Text2ClassProblem)]
+        if encodes not in is_ours:
             why = "overrides generate_encoded_samples"
         if why:
             raise UserError(
@@ -138,6 +139,8 @@ class TextBatches(SplitBatches):
         if shuffle:
             samples = _shuffled(samples, random.Random(f"{self.options.seed} {epoch}"))
         prefixes = {"inputs": self._problem.inputs_prefix, "targets": self._problem.targets_prefix}
+        if self._problem.num_classes:
+            prefixes = dict.fromkeys(prefixes, "")
         seeds = random.Random(f"subwords {self.options.seed} {epoch}")
         while True:
             try:
@@ -150,7 +153,7 @@ class TextBatches(SplitBatches):
             if not chunk:
                 return
             texts = [
-                [(prefixes[side] + sample[side]).encode("utf-8", "ignore") for sample in chunk]
+                [(prefixes[side] + sample[side]).encode() for sample in chunk]
                 for side in self._problem.sides
             ]
             yield *texts, seeds.getrandbits(31)
@@ -161,6 +164,10 @@ class TextBatches(SplitBatches):
         *all_texts, seed = texts_and_seed
         sides = {}
         for side, texts in zip(self._problem.sides, all_texts, strict=True):
+            if side == "targets" and self._problem.num_classes:
+                classes = tf.strings.to_number(texts, tf.int32)[:, tf.newaxis]
+                sides[side] = tf.RaggedTensor.from_tensor(classes)
+                continue
             end = tf.fill([tf.size(texts), 1], EOS_ID)
             encoder = self._encoders[side]
             if self._sampling:
@@ -190,6 +197,8 @@ class TextBatches(SplitBatches):
         for side in self._problem.sides:
             ids = rows[side][:, :length]
             number, width = tf.unstack(tf.shape(ids))
+            if side == "targets" and self._problem.num_classes:
+                length = 1
             fill = -number % self.options.replicas
             ids = tf.pad(ids, [[0, fill], [0, length - width]])  # [B, S]
             batch[side] = ids[self.options.share(number + fill)]
@@ -215,8 +224,11 @@ def _samples(
     """Yields the samples that the shards of a split would contain."""
     source = split if problem.is_generate_per_split else DatasetSplit.TRAIN
     raw = problem.generate_samples(data_dir, tmp_dir, source)
-    whole = text_problem.whole_samples(problem, source, raw)
-    yield from (each for its, each in samples_by_split(problem, source, whole) if its == split)
+    classes = problem.num_classes
+    whole = text_problem.labelled_samples if classes else text_problem.whole_samples
+    for its, sample in samples_by_split(problem, source, whole(problem, source, raw)):
+        if its == split:
+            yield {**sample, "targets": str(int(sample["label"]))} if classes else sample
 
 
 def _shuffled(

@@ -37,12 +37,9 @@ _SHARDS = declare(1, from_to(1, 99_999))  # file names have five digits
 
 def shards_by_split(problem: Problem) -> dict[str, int]:
     """Returns the number of shards of each split; raises UserError for a wrong one."""
-    return {
-        item["split"]: _SHARDS.checked(
-            f"the number of {item['split']} shards of {problem.name}", item["shards"], what=""
-        )
-        for item in problem.dataset_splits
-    }
+    name = f"the number of {{}} shards of {problem.name}"
+    pairs = [(item["split"], item["shards"]) for item in problem.dataset_splits]
+    return {split: _SHARDS.checked(name.format(split), shards, "") for split, shards in pairs}
 
 
 class VocabType:
@@ -313,14 +310,6 @@ class Problem:
         if self.was_copy:
             targets = inputs
         return {"inputs": inputs, "targets": targets}
-
-
-def missing_field(problem: Problem, split: str, field: str, fields: Sequence[str]) -> UserError:
-    """Returns the error of a sample that lacks a required field."""
-    return UserError(
-        f"A {split} sample of {problem.name} has no {field!r}; "
-        f"every sample needs the fields {', '.join(fields)}."
-    )
 
 
 def missing_hook(problem: Problem, hook: str) -> UserError:

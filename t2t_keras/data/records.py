@@ -254,9 +254,7 @@ def _crc_tables() -> tuple[np.ndarray, np.ndarray]:
 # Pieces: encoded examples on their way to shards
 
 
-def write_piece(
-    path: Path, fields: Mapping[str, Lists], shard_of: Sequence[int], shards: int
-) -> None:
+def write_piece(path: Path, fields: Mapping[str, Lists], shard_of: Sequence, shards: int) -> None:
     """Writes examples, each for the shard with its number in `shard_of`."""
     # NumPy arrays: the names of the fields, the offset of each shard's arrays after these two, and
     # for each shard the values and the lengths of each field.

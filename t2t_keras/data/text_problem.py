@@ -5,7 +5,6 @@ from __future__ import annotations
 import itertools
 import os
 import random
-import reprlib
 import sys
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
@@ -16,14 +15,7 @@ import numpy as np
 
 from t2t_keras import text
 from t2t_keras.data.generation import CleaningRules, Generation, Sample, generating_alone
-from t2t_keras.data.problem import (
-    DatasetSplit,
-    Problem,
-    VocabType,
-    missing_field,
-    missing_hook,
-    shards_by_split,
-)
+from t2t_keras.data.problem import DatasetSplit, Problem, VocabType, missing_hook, shards_by_split
 from t2t_keras.data.shards import PathLike, shard_paths
 from t2t_keras.errors import UserError
 from t2t_keras.files import atomic_write
@@ -119,11 +111,10 @@ class Text2TextProblem(Problem):
     def _samples_for_vocab(
         self, data_dir: PathLike, tmp_dir: PathLike, fields: Collection[str] | None = None
     ) -> Iterator[Sample]:
-        name = f"max_samples_for_vocab of {self.name}"
-        most = _COUNT.checked(name, self.max_samples_for_vocab or 0, what="")
+        name, most = f"max_samples_for_vocab of {self.name}", self.max_samples_for_vocab or 0
         samples = self.generate_samples(data_dir, tmp_dir, DatasetSplit.TRAIN)
         whole = whole_samples(self, DatasetSplit.TRAIN, samples, fields)
-        return itertools.islice(whole, most or None)
+        return itertools.islice(whole, _COUNT.checked(name, most, what="") or None)
 
     def get_or_create_vocab(
         self, data_dir: PathLike, tmp_dir: PathLike | None, force_get: bool = False
@@ -262,35 +253,31 @@ class Text2TextProblem(Problem):
 def whole_samples(
     problem: Problem, split: str, samples: Iterable[Sample], fields: Collection[str] | None = None
 ) -> Iterator[Sample]:
-    """Yields samples that have all fields, with text; None: the problem's sides.
-
-    Without fields they are encoded, and have those of the first.
-    """
-    fields, encoded = problem.sides if fields is None else fields, fields is not None and not fields
+    """Yields samples with text in all fields (None: the problem's sides); or encoded ones (empty)."""
+    fields = problem.sides if fields is None else fields
+    encoded = not fields  # each has the fields of the first
     if not isinstance(samples, Iterable):
-        raise _wrong_sample(problem, f"the {split} samples", "an iterable of dicts", samples)
+        raise _wrong(problem, f"the {split} samples", "an iterable of dicts", samples)
     for number, sample in enumerate(samples, start=1):
         if not isinstance(sample, Mapping):
-            raise _wrong_sample(problem, f"{split} sample {number}", "a dict of fields", sample)
+            raise _wrong(problem, f"{split} sample {number}", "a dict of fields", sample)
         fields = fields or [*sample]
         for field in fields:
             if field not in sample:
-                raise missing_field(problem, split, field, [*fields])
-            if not encoded and field != "label" and not _is_text(sample[field]):
+                raise UserError(
+                    f"A {split} sample of {problem.name} has no {field!r}; "
+                    f"every sample needs the fields {', '.join(fields)}."
+                )
+            try:
+                _ = encoded or field == "label" or str.encode(sample[field])
+            except (TypeError, UnicodeEncodeError):
                 what = f"{field!r} in {split} sample {number}"
-                raise _wrong_sample(problem, what, "text that UTF-8 can hold", sample[field])
+                raise _wrong(problem, what, "text that UTF-8 can hold", sample[field]) from None
         yield sample
 
 
-def _is_text(value: Any) -> bool:
-    try:
-        return isinstance(value, str) and value.encode() is not None
-    except UnicodeEncodeError:
-        return False
-
-
-def _wrong_sample(problem: Problem, what: str, needed: str, got: Any) -> UserError:
-    return UserError(f"{what} of {problem.name} must be {needed}, got {reprlib.repr(got)}.")
+def _wrong(problem: Problem, what: str, needed: str, got: Any) -> UserError:
+    return UserError(f"{what} of {problem.name} must be {needed}, got {got!r:.60}.")
 
 
 def absent_vocabulary(
@@ -486,14 +473,21 @@ class Text2ClassProblem(SingleTextProblem):
         """Yields `{"inputs": ids, ending in EOS_ID, "targets": [class number]}`."""
         encoder = self.get_or_create_vocab(data_dir, tmp_dir)
         samples = self.generate_samples(data_dir, tmp_dir, split)
-        for sample in whole_samples(self, split, samples, ("inputs", "label")):
-            ids, label = encoder.encode(sample["inputs"]), sample["label"]
-            if label not in range(self.num_classes):
-                raise UserError(
-                    f"a {split} sample of {self.name} has the label {label!r}; it must be from 0 to "
-                    f"{self.num_classes - 1}."
-                )
-            yield {"inputs": [*ids, EOS_ID], "targets": [int(label)]}
+        for sample in labelled_samples(self, split, samples):
+            ids = encoder.encode(sample["inputs"])
+            yield {"inputs": [*ids, EOS_ID], "targets": [int(sample["label"])]}
+
+
+def labelled_samples(problem: Problem, split: str, samples: Iterable[Sample]) -> Iterator[Sample]:
+    """Yields the samples of a `Text2ClassProblem`."""
+    classes = problem.num_classes or 0
+    for sample in whole_samples(problem, split, samples, ("inputs", "label")):
+        if sample["label"] not in range(classes):
+            raise UserError(
+                f"a {split} sample of {problem.name} has the label {sample['label']!r}; it must be from "
+                f"0 to {classes - 1}."
+            )
+        yield sample
 
 
 class TextConcat2ClassProblem(Text2ClassProblem):

@@ -12,7 +12,7 @@ from keras import ops
 from t2t_keras.layers.masks import AttentionMask, distances
 from t2t_keras.layers.sublayers import Dropout, SettingsLayer
 from t2t_keras.precision import dense, fixed, multiply
-from t2t_keras.shape import grown, matmul, shape_of, softmax, transpose
+from t2t_keras.shape import grown, matmul, moved, shape_of, softmax
 
 
 @dataclasses.dataclass(eq=False)
@@ -156,9 +156,8 @@ class MultiHeadAttention(SettingsLayer):
             # In a decoding step one product of [B*T, D] is faster than three small ones.
             joint = multiply(ops.reshape(query, (-1, query.shape[-1])), cache.joint_kernel)
             heads = (*sizes, 3, self.num_heads, self.k.units // self.num_heads)
-            joint = ops.reshape(joint, heads)  # [B*T, 3 K] -> [B, T, 3, H, C]
-            joint = transpose(joint, (2, 0, 3, 1, 4), sizes[1])  # [3, B, H, T, C]
-            queries, *new = ops.unstack(joint, 3)
+            joint = moved(ops.reshape(joint, heads), 1, 3)  # [B*T, 3 K] -> [B, 3, H, T, C]
+            queries, *new = ops.unstack(joint, 3, 1)
             seen = dict(zip(("k", "v"), new, strict=True))
         if of_memory:
             cache.kept = seen
@@ -174,7 +173,7 @@ class MultiHeadAttention(SettingsLayer):
         context, weights = self.attend(
             queries, seen["k"], seen["v"], attention_mask, training=training
         )
-        rows = transpose(context, (0, 2, 1, 3), sizes[1])  # [B, H, T, C] -> [B, T, H, C]
+        rows = moved(context, 2, 1)  # [B, H, T, C] -> [B, T, H, C]
         rows = ops.reshape(rows, (-1, context.shape[1] * context.shape[3]))  # [B*T, H*C]
         output = dense(self.output_transform, rows)
         output = ops.reshape(output, (*sizes, output.shape[-1]))  # [B, T, D]
@@ -265,7 +264,7 @@ class MultiHeadAttention(SettingsLayer):
             # before the matrix product of a decoding loop, and returns an empty tensor.
             y = y * scale
         y = ops.reshape(y, (*sizes, self.num_heads, projection.units // self.num_heads))
-        return transpose(y, (0, 2, 1, 3), sizes[1])  # [B, T, H, C] -> [B, H, T, C]
+        return moved(y, 1, 2)  # [B, T, H, C] -> [B, H, T, C]
 
     def _distance_embeddings(self, table, distance, attention):
         """Looks up rows of `table` [2m+1, C] by the distances in `attention` [B, H, T, S]: [T, S, C]."""

@@ -17,7 +17,7 @@ from keras import ops
 from t2t_keras.ids import PAD_ID
 from t2t_keras.layers.masks import MASKED
 from t2t_keras.precision import dense, dtype_config, fixed, multiply, policy_of_part
-from t2t_keras.shape import shape_of
+from t2t_keras.shape import custom_gradient, shape_of
 
 KeepMask = Callable[[Any, float], Any]
 """`keep_mask(shape, rate)` -> boolean tensor of `shape`, False with probability `rate`.
@@ -140,17 +140,8 @@ class Dropout(SettingsLayer):
             shape[axis] = 1
         if _scope.keep_mask is None:
             return keras.random.dropout(x, self.rate, noise_shape=shape, seed=self._seed)
-        keep, scale = _scope.keep_mask(shape, self.rate), 1.0 / (1.0 - self.rate)
-
-        @ops.custom_gradient  # only `keep` is stored for the backward pass
-        def kept(x):
-            def backward(*args, upstream=None):  # on PyTorch, Keras passes the gradient by name
-                dy = args[-1] if upstream is None else upstream
-                return ops.where(keep, dy * scale, 0)
-
-            return ops.where(keep, x * scale, 0), backward
-
-        return kept(x)
+        keep = _scope.keep_mask(shape, self.rate)
+        return ops.where(keep, x * (1.0 / (1.0 - self.rate)), 0)
 
 
 # The parts around and after attention: feed-forward, layer normalisation, dropout and residual
@@ -205,30 +196,47 @@ class LayerNorm(keras.layers.LayerNormalization):
 
     Shapes: [..., D] in, the same out; computed in float32 in any compute dtype.
 
-    With h = (x - mean) / deviation and g = gamma dy, the gradient is
+    In training, with h = (x - mean) / deviation and g = gamma dy, the gradient is
     dx = (g - mean(g) - h mean(g h)) / deviation: few passes over x, and only h is kept for it.
     """
 
-    def call(self, inputs):
-        mean = functools.partial(ops.mean, axis=-1, keepdims=True)
+    def call(self, inputs, training=False):
+        tensors = [ops.cast(t, "float32") for t in (inputs, self.gamma, self.beta)]
+        if training:
+            y = _normalise_in_training(self.epsilon)(*tensors)
+        else:
+            y, _, _ = _normalise(*tensors, self.epsilon)
+        return ops.cast(y, self.compute_dtype)
 
-        @ops.custom_gradient
-        def normalised(x, gamma, beta):
-            centred = x - mean(x)
-            inverse = ops.rsqrt(mean(ops.square(centred)) + self.epsilon)
-            h = centred * inverse
 
-            def backward(*args, upstream=None):  # on PyTorch, Keras passes the gradient by name
-                dy = args[-1] if upstream is None else upstream
-                g = dy * gamma
-                dx = (g - mean(g) - h * mean(g * h)) * inverse
-                rows = list(range(len(x.shape) - 1))
-                return dx, ops.sum(dy * h, rows), ops.sum(dy, rows)
+def _normalise(x, gamma, beta, epsilon: float):
+    """Returns the normalised x, h, and 1 / deviation."""
+    centred = x - _mean(x)
+    inverse = ops.rsqrt(_mean(ops.square(centred)) + epsilon)
+    h = centred * inverse
+    return h * gamma + beta, h, inverse
 
-            return h * gamma + beta, backward
 
-        tensors = (ops.cast(t, "float32") for t in (inputs, self.gamma, self.beta))
-        return ops.cast(normalised(*tensors), self.compute_dtype)
+def _mean(x):
+    return ops.mean(x, axis=-1, keepdims=True)
+
+
+@functools.cache
+def _normalise_in_training(epsilon: float):
+    @custom_gradient
+    def normalised(x, gamma, beta):
+        y, h, inverse = _normalise(x, gamma, beta, epsilon)
+
+        def backward(*args, upstream=None):  # on PyTorch, Keras passes the gradient by name
+            dy = args[-1] if upstream is None else upstream
+            g = dy * gamma
+            dx = (g - _mean(g) - h * _mean(g * h)) * inverse
+            rows = list(range(len(x.shape) - 1))
+            return dx, ops.sum(dy * h, rows), ops.sum(dy, rows)
+
+        return y, backward
+
+    return normalised
 
 
 @keras.saving.register_keras_serializable("t2t_keras")

@@ -136,8 +136,7 @@ def read_vocabulary(path: str | os.PathLike[str], of_subwords: bool) -> list[str
                 f"{name}, line {i + 1}: got {got!r} where a vocabulary has {reserved}; "
                 f"the first two lines must be {' and '.join(RESERVED_TOKENS)}."
             )
-    if of_subwords:
-        require_unique(entries, name)
+    require_unique(entries if of_subwords else (), name)
     return entries
 
 
@@ -146,10 +145,8 @@ def require_unique(entries: Iterable[str], name: str, place: str = "line") -> No
     first: dict[str, int] = {}
     for number, entry in enumerate(entries, start=1):
         if entry and first.setdefault(entry, number) != number:
-            raise UserError(
-                f"{name}, {place} {number}: {entry!r} is already on {place} {first[entry]}; "
-                "each entry must have one id."
-            )
+            before = f"{entry!r} is already on {place} {first[entry]}"
+            raise UserError(f"{name}, {place} {number}: {before}; each entry must have one id.")
 
 
 def write_lines(path: str | os.PathLike[str], lines: Sequence[str]) -> None:
@@ -158,5 +155,4 @@ def write_lines(path: str | os.PathLike[str], lines: Sequence[str]) -> None:
         with files.writing(path), open(path, "w", encoding="utf-8", newline="\n") as file:
             file.writelines(f"{line}\n" for line in lines)
     except UnicodeEncodeError as error:
-        wrong = ascii(error.object.strip())
-        raise UserError(f"{path}: UTF-8 cannot hold {wrong}: remove it from the text.") from error
+        raise UserError(f"{path}: UTF-8 cannot hold {error.object!a}: remove it.") from error

@@ -128,6 +128,8 @@ class SentencePieceEncoder(TensorEncoder):
         return encoder
 
     def _set_model(self, model: bytes, name: str) -> None:
+        from google.protobuf.message import DecodeError
+
         self._model = model
         self._processor = processor = import_sentencepiece().SentencePieceProcessor()
         try:
@@ -138,7 +140,7 @@ class SentencePieceEncoder(TensorEncoder):
             reserved = (processor.pad_id(), processor.eos_id())
             others = [i for i in range(processor.vocab_size()) if i not in reserved]
             self._entries = [b"", b"", *map(self._text, others)]
-        except (RuntimeError, ValueError) as error:
+        except (RuntimeError, ValueError, DecodeError) as error:
             raise UserError(f"{name} is not a model of SentencePiece, or is damaged.") from error
         if pieces[-1].endswith(_SPACE):
             raise UserError(
@@ -226,12 +228,9 @@ class SentencePieceEncoder(TensorEncoder):
 
 def _field_1(message: bytes) -> list[bytes]:
     """Returns field 1 of a protobuf message: of a model, its pieces; of a piece, its text."""
-    from google.protobuf import empty_pb2, message as protobuf, unknown_fields
+    from google.protobuf import empty_pb2, unknown_fields
 
-    try:
-        fields = unknown_fields.UnknownFieldSet(empty_pb2.Empty.FromString(message))
-    except protobuf.DecodeError as error:
-        raise ValueError(error) from error
+    fields = unknown_fields.UnknownFieldSet(empty_pb2.Empty.FromString(message))
     return [each.data for each in fields if (each.field_number, each.wire_type) == (1, 2)]
 
 

@@ -6,7 +6,6 @@ from typing import Any
 
 import keras
 import numpy as np
-import tensorflow as tf
 
 from t2t_keras import optimizers
 from t2t_keras.checkpoints import write_settings
@@ -14,7 +13,7 @@ from t2t_keras.checkpoints.run_directory import describe
 from t2t_keras.errors import UserError
 from t2t_keras.layers import keep_mask_scope
 from t2t_keras.training.run_checkpoint import RunCheckpoints
-from t2t_keras.training.train_step import PhiloxKeepMask, mask_seeds
+from t2t_keras.training.train_step import PhiloxKeepMask, mask_seeds, sum_of_replicas
 
 
 class SaveCheckpoints(keras.callbacks.Callback):
@@ -114,7 +113,15 @@ class _Run:
         return int(self.optimizer.iterations)
 
     def state(self):
-        return {}
+        """Returns the optimizer's variables that T2T has no names for, such as Keras's averages, by number."""
+        named = [each for slots in self.optimizer.t2t_slots().values() for each in slots]
+        known = {id(each) for each in named}
+        others = [
+            each
+            for each in self.optimizer.variables
+            if id(each) not in known and each.name not in ("iteration", "learning_rate")
+        ]
+        return {f"optimizer/{number}": each for number, each in enumerate(others)}
 
 
 def prepare_fit(model, seed: int = 0) -> None:
@@ -135,4 +142,4 @@ def prepare_fit(model, seed: int = 0) -> None:
             return type(model).train_step(model, data)
 
     model.train_step = train_step
-    model.sum_over_replicas = lambda x: tf.distribute.get_replica_context().all_reduce("SUM", x)
+    model.sum_over_replicas = sum_of_replicas

@@ -257,7 +257,7 @@ class Engine:
                 scale_loss=precision == "float16",
                 loss_multiplier=loss_multiplier,
             )
-        self._last_norm = 0.0
+        self._last_norm = -1.0  # no update yet
         with tf.device("CPU:0"):
             self._last_shape = tf.Variable(tf.zeros([2, 2], tf.int32), trainable=False)
         self._run_steps = tf.function(self._steps)
@@ -297,6 +297,11 @@ class Engine:
     def learning_rate(self) -> float:
         """The learning rate of the next step."""
         return float(self._train_step.learning_rate())
+
+    @property
+    def last_learning_rate(self) -> float:
+        """The learning rate of the step done last."""
+        return float(self._train_step.learning_rate(1))
 
     def train(self, iterator, steps: int) -> StepSums:
         """Trains on the next batches; returns the sums of the steps as floats, and the last gradient's norm.

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-from t2t_keras.data import Problem
+from t2t_keras.data import Problem, trim_padding
 from t2t_keras.decoding import Translator
 from t2t_keras.errors import UserError, nearest, warn
 from t2t_keras.files import parse_json, write_text
@@ -43,7 +43,8 @@ class Evaluation:
     ):
         self.model = model
         self.problem = problem = problem or Problem()
-        self.batches = dataset.take(steps) if steps else dataset
+        dataset = dataset.take(steps) if steps else dataset
+        self.batches = trim_padding(dataset.map(_without_empty_rows))  # as training does
         self.translator: Any = None
         if problem.kind != CLASSIFICATION:
             constraint = problem.constraint(encoders)
@@ -95,6 +96,12 @@ class Evaluation:
         figures = {"loss": loss / tokens, "accuracy": right / tokens}
         t2ts = {"neg_log_perplexity": -figures["loss"]} | forced.figures()
         return figures | {name: t2ts[name] for name in self.t2t_metrics} | more.figures(loss, done)
+
+
+def _without_empty_rows(batch):
+    """Removes rows that only fill up a batch; a classifier would count them as class 0."""
+    used = tf.reduce_any(tf.concat(list(batch.values()), 1) != PAD_ID, 1)
+    return {name: tf.boolean_mask(ids, used) for name, ids in batch.items()}
 
 
 @open_graph_of_model
@@ -211,18 +218,21 @@ class EvaluationHistory:
         lines = iterate_raw_lines(self._path) if self._path.exists() else ()
         for number, line in enumerate(lines, 1):
             name = f"{self._path}, line {number}"
-            kind = {"step": range(2**63), str: float}
+            kind = {"step": range(2**63), str: (float,)}
             row = parse_json(line, kind, name, "remove it to continue")
             if (step := row.pop("step")) <= until:
-                self.figures[step] = row
+                self.figures[step] = {
+                    each: math.nan if value is None else value for each, value in row.items()
+                }
 
     def add(self, step: int, figures: dict[str, float]) -> None:
         """Records an evaluation; it is on disk when this returns."""
         self.figures[step] = figures
         if self._write:
-            rows = [
-                json.dumps({"step": each, **self.figures[each]}) for each in sorted(self.figures)
-            ]
+            rows = []
+            for each, row in sorted(self.figures.items()):  # JSON has no Infinity and no NaN
+                finite = {name: x if math.isfinite(x) else None for name, x in row.items()}
+                rows.append(json.dumps({"step": each, **finite}))
             write_text(self._path, "\n".join(rows) + "\n")
 
     def of(self, metric: str) -> tuple[list[int], list[float]]:

@@ -19,6 +19,7 @@ import numpy as np
 import tensorflow as tf
 from google.protobuf.struct_pb2 import Struct
 from tensorflow.core.framework.summary_pb2 import SummaryMetadata
+from tensorflow.core.util.event_pb2 import Event, SessionLog
 
 import t2t_keras
 from t2t_keras.checkpoints.run_directory import RUN_FILE, STARTS, read_settings
@@ -85,10 +86,16 @@ def _metadata(plugin: str, data_class: str = "TENSOR", content: bytes = b"") -> 
 
 
 class EventLog:
-    """Writes curves, settings and facts to an event file; without a directory it writes nothing."""
+    """Writes curves, settings and facts to an event file; without a directory it writes nothing.
 
-    def __init__(self, directory: str | None):
+    With `resumed_from`, TensorBoard drops what earlier files have after that step: it comes again.
+    """
+
+    def __init__(self, directory: str | None, resumed_from: int = 0):
         self._directory = directory
+        if directory and resumed_from:
+            with self._writing():
+                _write_start(directory, resumed_from + 1)
         no_writer = tf.summary.create_noop_writer
         with self._writing():
             self._writer = tf.summary.create_file_writer(directory) if directory else no_writer()
@@ -124,6 +131,17 @@ class EventLog:
         except tf.errors.OpError as error:
             reason = error.message.split("\n", 1)[0]
             raise UserError(f"events in {self._directory} cannot be written: {reason}") from error
+
+
+def _write_start(directory: str, step: int) -> None:
+    """Writes an event file with a mark from which step on earlier files are out of date."""
+    now, start = time.time(), SessionLog(status=SessionLog.START)
+    # TensorBoard reads files in the order of their names: after earlier ones, before TensorFlow's own.
+    name = f"events.out.tfevents.{int(now):010d}.{platform.node()}.{os.getpid()}.0.start"
+    tf.io.gfile.makedirs(directory)
+    with tf.io.TFRecordWriter(os.path.join(directory, name)) as file:
+        file.write(Event(wall_time=now, file_version="brain.Event:2").SerializeToString())
+        file.write(Event(wall_time=now, step=step, session_log=start).SerializeToString())
 
 
 def _markdown_table(values: Mapping[str, Any]) -> str:

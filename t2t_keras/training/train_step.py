@@ -96,12 +96,11 @@ class TrainStep:
             batch: {"inputs": [B, S], "targets": [B, T]}, also with packed rows.
             last: False accumulates the gradients of the batch for a later update instead.
         """
-        context = tf.distribute.get_replica_context()
         gradients, sums = self.forward_backward(batch)
         if self.accumulator is None or self._clip_batches:
-            *gradients, sums = context.all_reduce("SUM", [*gradients, sums])
+            *gradients, sums = sum_of_replicas([*gradients, sums])
         else:  # the update sums the gradients
-            sums = context.all_reduce("SUM", sums)
+            sums = sum_of_replicas(sums)
         divisor = tf.constant(1.0) if self.join else tf.maximum(sums[1], 1.0)
         if self.loss_scale is not None:
             divisor = divisor * self.loss_scale.scale.value
@@ -109,7 +108,7 @@ class TrainStep:
             if self._clip_batches:
                 gradients, _ = self._compiled_prepare(gradients, divisor)
                 # Each replica has the whole gradient here, and the update will sum over replicas.
-                divisor = context.num_replicas_in_sync
+                divisor = tf.distribute.get_replica_context().num_replicas_in_sync
             gradients = [gradient / divisor for gradient in gradients]
             if not last:
                 self.accumulator.add(gradients, sums[1])
@@ -117,7 +116,7 @@ class TrainStep:
         rate = self.learning_rate()  # as in T2T, that of the last batch of an update
         if self.accumulator is not None:
             total, tokens = self.accumulator.taken(gradients, sums[1])
-            gradients = context.all_reduce("SUM", total)
+            gradients = sum_of_replicas(total)
             divisor = tf.maximum(tokens, 1.0) if self.join else tf.constant(float(self.accumulate))
         norm = self._compiled_apply(gradients, divisor, rate)
         finite = tf.constant(True)
@@ -141,11 +140,11 @@ class TrainStep:
             step = step * self.accumulate + tf.cast(self.accumulator.batches, tf.int64)
         return step
 
-    def learning_rate(self):
-        """Returns the learning rate of the next update, a float32 scalar."""
+    def learning_rate(self, earlier: int = 0):
+        """Returns the learning rate of the next batch's update, or so many batches earlier: float32."""
         if self._learning_rate is None:
             return tf.convert_to_tensor(self.optimizer.learning_rate)
-        return tf.convert_to_tensor(self._learning_rate(self.step()))
+        return tf.convert_to_tensor(self._learning_rate(self.step() - earlier))
 
     def _gradients_and_sums(self, batch, seeds):
         with tf.GradientTape() as tape, keep_mask_scope(PhiloxKeepMask(seeds)):
@@ -215,6 +214,12 @@ class TrainStep:
                 self.optimizer.update_step(gradient, variable, learning_rate)
         if self.average is not None:
             self.average.update()
+
+
+def sum_of_replicas(values):
+    """Returns the sums over all replicas of (nested) tensors, which TensorFlow then never frees."""
+    context = tf.distribute.get_replica_context()
+    return values if context.num_replicas_in_sync == 1 else context.all_reduce("SUM", values)
 
 
 def mask_seeds(seed: int, step):

@@ -248,8 +248,9 @@ class Trainer:
             self.record.note(from_step=step, ended="")
             try:
                 chief = self.engine.is_chief
-                self.train_log = EventLog(self.output_dir if chief else None)
-                self.eval_log = EventLog(f"{self.output_dir}/eval" if chief else None)
+                evaluated = max(self.history.figures, default=0)
+                self.train_log = EventLog(self.output_dir if chief else None, step)
+                self.eval_log = EventLog(f"{self.output_dir}/eval" if chief else None, evaluated)
                 if chief:
                     self.train_log.write_run(step, self.hp, read_settings(self.output_dir)[1])
                 with plain_errors():
@@ -339,10 +340,12 @@ class Trainer:
             raise self._diverged(
                 "gradients overflow in float16, so nothing is learned: use bfloat16"
             )
-        rate = self.engine.learning_rate
+        rate = self.engine.last_learning_rate
         self._progress.update(step, sums, seconds, rate)
         if mean is not None:
-            values = {"loss": mean, "learning_rate": rate, "gradient_norm": sums.gradient_norm}
+            values = {"loss": mean, "learning_rate": rate}
+            if not sums.gradient_norm < 0:  # there was an update since the start
+                values["gradient_norm"] = sums.gradient_norm
             self.train_log.write(step, values | self._progress.speed)
 
     def _diverged(self, trouble: str) -> UserError:
@@ -375,18 +378,18 @@ class Trainer:
                     os.makedirs(f"{self.output_dir}/eval", exist_ok=True)
                     write_text(f"{self.output_dir}/eval/attention-{step}.html", page)
         figures = self._hosts.figures(figures)
+        if self.engine.is_chief:  # before the record: what is recorded is not evaluated again
+            self.eval_log.write(step, figures)
+            self.train_log.flush()
+            self.eval_log.flush()
         self.history.add(step, figures)
         best = self.history.best(self.settings.best_metric) == step
         words = f"dev loss {figures['loss']:.4f}  accuracy {figures['accuracy']:.4f}"
         words += in_words(figures) + ("  (the best so far)" if best else "")
         self._progress.say(f"step {step}: {words}")
-        if self.engine.is_chief:
-            if best:
-                self.checkpoints.name_best(step)
-                self.checkpoints.remove_old()
-            self.eval_log.write(step, figures)
-            self.train_log.flush()
-            self.eval_log.flush()
+        if self.engine.is_chief and best:
+            self.checkpoints.name_best(step)
+            self.checkpoints.remove_old()
         if not math.isfinite(figures["loss"]):
             raise self._diverged(f"the loss of dev is {figures['loss']} after step {step}")
 
