@@ -30,7 +30,7 @@ class UserError(Exception):
 
 def nearest(name: str, known: Iterable[str]) -> str:
     """Returns " Did you mean 'x'?" for the known name closest to `name`, or ""."""
-    close = difflib.get_close_matches(name, list(known), n=1, cutoff=0.5)
+    close = difflib.get_close_matches(name[:200], list(known), n=1, cutoff=0.5)
     return f" Did you mean {close[0]!r}?" if close else ""
 
 

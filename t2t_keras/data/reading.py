@@ -115,9 +115,10 @@ def buckets_for(
             distance = math.log(last / edges[-1]) * ((left - 1) / left) ** _GROWTH_EXPONENT
             edge = math.floor(last / math.exp(distance) + 0.5)
             edges.append(min(max(edge, edges[-1] + 1), last - left + 1))
-    sizes = [max(1, hp.batch_size // edge) * replicas for edge in edges]
-    if t2t:
+    if t2t:  # an edge may be 0
         sizes = scheme["batch_sizes"][: len(edges)]
+    else:
+        sizes = [max(1, hp.batch_size // edge) * replicas for edge in edges]
     while not drop_long and edges[-1] < _NO_LIMIT:
         edges.append(2 * edges[-1])
         sizes.append(max(1, hp.batch_size // edges[-1]) * replicas)

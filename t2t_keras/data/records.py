@@ -114,11 +114,11 @@ def columns(
     for field, lists in fields.items():
         values = array("q")
         for number, ids in enumerate(lists, first_number):
-            if not len(ids):
-                raise UserError(
-                    f"Example {number} has an empty field {field!r}; every field needs at least one id."
-                )
             try:
+                if not len(ids):
+                    raise UserError(
+                        f"Example {number} has an empty field {field!r}; every field needs at least one id."
+                    )
                 values.extend(iter(ids))  # of an array itself it would take this type alone
             except (TypeError, OverflowError) as error:
                 raise UserError(
