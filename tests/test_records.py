@@ -62,7 +62,10 @@ def test_rows_can_be_taken_in_any_order():
     ("ids", "message"),
     [
         ([], "has an empty field 'inputs'; every field needs at least one id"),
-        *((ids, "contains something other than 64-bit") for ids in (None, ["word"], [1.5], [2**63])),
+        *(
+            (ids, "contains something other than 64-bit")
+            for ids in (None, ["word"], [1.5], [2**63])
+        ),
     ],
 )
 def test_only_integers_are_stored(ids, message):

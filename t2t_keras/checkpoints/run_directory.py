@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import os
 import re
 from collections.abc import Mapping
@@ -12,7 +13,7 @@ from t2t_keras import registry
 from t2t_keras.checkpoints.names import model_of
 from t2t_keras.checkpoints.t2t import assign, read, require_sizes, resolve
 from t2t_keras.errors import UserError
-from t2t_keras.files import changes, finish_publishing, read_json, write_json, writing
+from t2t_keras.files import changes, finish_publishing, json_text, read_json, write_json, writing
 from t2t_keras.network_settings import INFERENCE_SETTINGS, for_inference
 from t2t_keras.settings import (
     OTHER_NETWORK,
@@ -43,6 +44,9 @@ INFERENCE_ONLY = "inference_only"
 AVERAGES = "averages"
 """Key in `run.json`: the checkpoints of each average in the directory, by the average's name."""
 
+SETTINGS_DIGEST = "hparams"
+"""Key in `run.json`: a digest of `hparams.json`."""
+
 STARTS = "starts"
 """Key in `run.json`: the starts of the run, see `RunRecord`."""
 
@@ -53,6 +57,8 @@ _RUN = {
     **dict.fromkeys(("source_vocab_size?", "target_vocab_size?"), _SIZE),
     "target_space_id?": range(2**31),
     "vocabulary?": {str: str},
+    "shards?": str,
+    f"{SETTINGS_DIGEST}?": str,
     "inference_only?": bool,
     "averages?": {str: [str]},
     "starts?": [_START],
@@ -76,9 +82,17 @@ def write_settings(directory: str, hp: HParams, run: Mapping[str, Any]) -> None:
     require_same_settings(directory, hp, run)
     with writing(directory):
         os.makedirs(directory, exist_ok=True)
+    path, settings = os.path.join(directory, RUN_FILE), hp.to_dict()
+    run = {**read_settings(directory)[1], **run}
+    if run.pop(SETTINGS_DIGEST, _digest(settings)) != _digest(settings):
+        write_json(path, run)  # a kill must not leave the digest of other settings
     # In this order: `read_settings` takes the settings beside our `run.json` for ours, not T2T's.
-    write_json(os.path.join(directory, HPARAMS_FILE), hp.to_dict())
-    write_json(os.path.join(directory, RUN_FILE), {**read_settings(directory)[1], **run})
+    write_json(os.path.join(directory, HPARAMS_FILE), settings)
+    write_json(path, {**run, SETTINGS_DIGEST: _digest(settings)})
+
+
+def _digest(settings: Mapping[str, Any]) -> str:
+    return hashlib.sha256(json_text(settings).encode()).hexdigest()[:16]
 
 
 def require_same_settings(directory: str, hp: HParams, run: Mapping[str, Any]) -> None:
@@ -173,6 +187,10 @@ def read_settings(directory: str) -> tuple[HParams | None, dict[str, Any]]:
     if os.path.exists(hparams_path):
         try:
             values = read_json(hparams_path)
+            if run.get(SETTINGS_DIGEST, _digest(values)) != _digest(values):
+                raise UserError(
+                    f"{hparams_path} is not the file that belongs to {RUN_FILE}: put that one back."
+                )
             # T2T's file, also its copy beside an average, holds names that are no settings.
             if "hparams_set" in run:
                 hp = recorded_settings(values, run["hparams_set"])

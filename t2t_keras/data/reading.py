@@ -428,7 +428,12 @@ class SplitBatches:
     """Base class of the batches of a split: options, buckets, limits, and the checks of these.
 
     The arguments and errors are those of `Batches`.
+
+    Attributes:
+        shards: a digest of what is read from shards; "" from text.
     """
+
+    shards = ""
 
     def __init__(
         self, problem: Problem, split: str, hp, options: BatchOptions | None, keywords: Mapping
@@ -538,6 +543,7 @@ class Batches(SplitBatches):
             keywords["pad_to_boundary"] = False  # T2T's last bucket has no longest length
         super().__init__(problem, split, hp, options, keywords)
         index = read_index(data_dir, problem.dataset_filename(), split, problem.sides)
+        self.shards = index.digest()
         if not len(index.sizes):
             raise UserError(f"The {split} shards of {problem.name} in {data_dir} hold no example.")
         cut = {  # 0 means no limit

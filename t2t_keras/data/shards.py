@@ -9,6 +9,7 @@ planned in advance and examples read in any order. It is stored beside the shard
 from __future__ import annotations
 
 import contextlib
+import hashlib
 import os
 import re
 import threading
@@ -75,6 +76,12 @@ class SplitIndex(NamedTuple):
     offsets: np.ndarray  # byte offset of each serialised example in its shard: [N] int64
     sizes: np.ndarray  # bytes of each serialised example: [N] uint32
     lengths: dict[str, np.ndarray]  # number of ids by side, with end of sentence: [N] uint32 each
+
+    def digest(self) -> str:
+        """Returns a digest of the number of examples, their sizes and lengths."""
+        columns = (self.counts, self.sizes, *self.lengths.values())
+        content = b"".join(np.ascontiguousarray(each, np.int64).tobytes() for each in columns)
+        return hashlib.sha256(content).hexdigest()[:16]
 
 
 def read_index(

@@ -172,6 +172,7 @@ class Trainer:
             **describe(model),
             "problem": problem.name,
             "vocabulary": {side: digest(each) for side, each in of_problem.vocabulary.items()},
+            "shards": self.batches.shards,
             "random_seed": s.engine.random_seed,
             "on_the_fly": self.tmp_dir is not None,
             "precision": model.compute_dtype,
