@@ -246,8 +246,7 @@ def test_scores_and_evaluation_do_not_depend_on_the_batches(sources, targets, ba
     ),
 )  # fmt: skip
 def test_an_export_translates_as_the_translator_does(drawn, lines, settings):
-    # In a graph a decoder layer that changes the memory cannot count positions.
-    model = network((drawn[0], None if drawn[1] == "memory" else drawn[1], drawn[2]), 23)
+    model = network(drawn, 23)
     wanted = [Translator(model, WORDS, settings, [].append).translate([line])[0] for line in lines]
     with tempfile.TemporaryDirectory() as directory:
         path = export_saved_model(model, WORDS, directory, settings, warm_up=False)

@@ -38,7 +38,8 @@ def test_a_run_of_t2t_goes_on_with_its_settings(directory):
     hp = registry.hparams(OLD)
     assert recorded.moe_loss_coef != hp.moe_loss_coef  # which has no effect
     checkpoints.write_settings(directory, hp, {"problem": "translate_ende_wmt8k"})
-    assert checkpoints.read_settings(directory) == (hp, {"problem": "translate_ende_wmt8k"})
+    found, run = checkpoints.read_settings(directory)
+    assert (found, run["problem"]) == (hp, "translate_ende_wmt8k")
 
 
 def test_a_run_of_t2t_is_resumed_by_what_the_error_says(directory):

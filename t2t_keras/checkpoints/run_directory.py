@@ -187,10 +187,6 @@ def read_settings(directory: str) -> tuple[HParams | None, dict[str, Any]]:
     if os.path.exists(hparams_path):
         try:
             values = read_json(hparams_path)
-            if run.get(SETTINGS_DIGEST, _digest(values)) != _digest(values):
-                raise UserError(
-                    f"{hparams_path} is not the file that belongs to {RUN_FILE}: put that one back."
-                )
             # T2T's file, also its copy beside an average, holds names that are no settings.
             if "hparams_set" in run:
                 hp = recorded_settings(values, run["hparams_set"])
@@ -198,6 +194,10 @@ def read_settings(directory: str) -> tuple[HParams | None, dict[str, Any]]:
                 hp, _ = HParams.from_t2t_json(values)
         except SettingError as error:
             raise UserError(f"{hparams_path}: {error}.") from error
+        if run.get(SETTINGS_DIGEST, _digest(values)) != _digest(values):
+            raise UserError(
+                f"{hparams_path} is not the file that belongs to {RUN_FILE}: put that one back."
+            )
     return hp, run
 
 

@@ -425,9 +425,8 @@ class TransformerDecoderLayer(TransformerLayer):
             y, memory_weights = self.encdec_attention(
                 y,
                 memory,
-                attention_mask=memory_attention_mask,
+                attention_mask=AttentionMask.of(memory_attention_mask, x, memory, memory_mask),
                 cache=memory_cache,
-                memory_mask=memory_mask,
                 training=training,
                 return_attention_weights=True,
             )
@@ -487,7 +486,8 @@ class TransformerDecoder(Stack):
         else:
             distance = cache.distance
             if distance is None and self.num_layers and self.needs_positions:
-                distance = distances(x.shape[1], shape_of(cache.kept[0]["k"])[2] + x.shape[1])
+                queries = shape_of(x)[1]
+                distance = distances(queries, shape_of(cache.kept[0]["k"])[2] + queries)
             own_mask = AttentionMask(bias=cache.bias, distance=distance)
             memory_attention_mask = AttentionMask(bias=cache.memory_bias)
             for layer in self.layers:
