@@ -191,7 +191,9 @@ def main():
     kind, path = sys.argv[1:]
     every = "clip_grad_norm=0.5,weight_decay=0.01"
     import tensorflow as tf
+    import toy
 
+    toy.quick_graphs()
     if kind == "mirrored":
         tf.config.set_logical_device_configuration(
             tf.config.list_physical_devices("CPU")[0], [tf.config.LogicalDeviceConfiguration()] * 2

@@ -316,6 +316,7 @@ def test_a_run_of_an_earlier_version_goes_on(toy_dir, tmp_path):
     recorded = json.loads(path.read_text())
     del recorded["tokens_per_update"]
     path.write_text(json.dumps(recorded))
+    (tmp_path / "run.json").write_text("{}")  # nor has it a digest of them
     places = (str(toy_dir / "data"), str(tmp_path), TrainSettings(train_steps=0))
     Trainer(PROBLEM, hparams(), *places).prepare()
     with pytest.raises(UserError, match="tokens_per_update was 0 and is now 500"):
