@@ -299,7 +299,7 @@ class SubwordTextEncoder(TensorEncoder):
         # In order; and where the longest other subtoken is that each begins with, at first "".
         self._sorted, self._shorter = ["", *sorted(self._ids)], [0]
         for place, subtoken in enumerate(self._sorted[1:]):
-            self._shorter.append(self._prefix_of(subtoken, 0, place))
+            self._shorter.append(self._prefix_of(subtoken, place))
         self._longest = max(map(len, self._sorted))
         self._recent: dict[str, tuple[int, ...]] = {}
         self._earlier: dict[str, tuple[int, ...]] = {}
@@ -371,9 +371,11 @@ class SubwordTextEncoder(TensorEncoder):
         spelled = escape(token, self._alphabet)
         ids, start = [], 0
         while start < len(spelled):
-            # What the text begins with is no later in the order than the text, and begins all in between.
-            place = bisect.bisect(self._sorted, spelled[start : start + self._longest]) - 1
-            subtoken = self._sorted[self._prefix_of(spelled, start, place)]
+            subtoken = spelled[start : start + self._longest]
+            if subtoken not in self._ids:
+                # What it begins with is no later in the order than it, and begins all in between.
+                place = bisect.bisect(self._sorted, subtoken) - 1
+                subtoken = self._sorted[self._prefix_of(subtoken, place)]
             if not subtoken:
                 raise UserError(
                     f"Cannot encode {token!r}: the vocabulary has no subtoken for the single "
@@ -383,9 +385,9 @@ class SubwordTextEncoder(TensorEncoder):
             start += len(subtoken)
         return tuple(ids)
 
-    def _prefix_of(self, text: str, start: int, place: int) -> int:
+    def _prefix_of(self, text: str, place: int) -> int:
         """Returns the place of the longest that `text` begins with, of the subtoken and its shorter ones."""
-        while not text.startswith(self._sorted[place], start):
+        while not text.startswith(self._sorted[place]):
             place = self._shorter[place]
         return place
 
