@@ -32,10 +32,10 @@ PYTORCH_CPU := https://download.pytorch.org/whl/cpu
 .PHONY: test check checked demo docs bench
 
 test: checked
-	$(BIN)/python -m pytest -n 3 --dist loadfile --no-loadscope-reorder
+	$(BIN)/python -m pytest -n 2 --dist loadfile --no-loadscope-reorder
 
 check: checked
-	$(BIN)/python -m pytest -n 3 --dist loadfile --no-loadscope-reorder -m "not long"
+	$(BIN)/python -m pytest -n 2 --dist loadfile --no-loadscope-reorder -m "not long"
 
 checked: $(VENV)/installed-dev
 	$(BIN)/ruff format --check --quiet .

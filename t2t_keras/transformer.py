@@ -529,11 +529,18 @@ class Transformer(TokenFit):
         }
 
     def make_predict_function(self, force=False):
+        return super().make_predict_function(force or self._is_other("_predictions"))
+
+    def make_test_function(self, force=False):
+        return super().make_test_function(force or self._is_other("_tests"))
+
+    def _is_other(self, graph: str) -> bool:
         # A graph keeps the values of 8-bit weights: if they have changed, it is made again.
-        if in_8_bits(self):
-            kept = cache_of(self, "_predictions")
-            force, kept["made"] = force or not kept, True
-        return super().make_predict_function(force)
+        if not in_8_bits(self):
+            return False
+        kept = cache_of(self, graph)
+        changed, kept["made"] = not kept, True
+        return changed
 
     def export(
         self, filepath, format="tf_saved_model", verbose=None, input_signature=None, **kwargs

@@ -147,8 +147,12 @@ def test_keras_predicts_with_the_weights_of_now(model):
     before, traced = small.predict(batch, verbose=0), small.predict_function
     assert small.predict(batch, verbose=0).tolist() == before.tolist()
     assert small.predict_function is traced
+    small.compile()
+    small.evaluate(batch, verbose=0)
     small.set_weights([2 * weight for weight in small.get_weights()])
     np.testing.assert_allclose(small.predict(batch, verbose=0), small(batch), rtol=1e-4)
+    loss, tokens = small.loss_sums(small(batch), batch["targets"])
+    assert small.evaluate(batch, verbose=0)[0] == pytest.approx(float(loss / tokens), rel=1e-4)
 
 
 @pytest.mark.parametrize("again", [copy.copy, lambda small: in_precision(small, "float32")])
