@@ -184,24 +184,6 @@ def test_with_alpha_below_0_a_neighbour_has_no_say(neighbours):
     assert beside[0] == (pytest.approx(better), [2, 1])
 
 
-@pytest.mark.parametrize("top_beams", [1, 3])
-def test_a_prefix_costs_nothing_in_beam_search(top_beams):
-    """T2T's logits of tokens that are given: 0 for these, -1e9 for all others."""
-    prefix = np.array([[7, 3, 8], [9, 4, 4], [2, 2, 5], [4, 9, 6]])
-
-    def next_log_p(model, source, prefixes):
-        i = len(prefixes[0])
-        if i >= prefix.shape[1]:
-            return log_probabilities(model, source, prefixes)
-        return np.where(np.eye(23)[np.repeat(prefix[:, i], 3)] == 1, 0.0, -1e9)
-
-    model = search_model()
-    ids, scores = beam_search(
-        model, SOURCE, beam_size=3, extra_length=4, top_beams=top_beams, prefix=prefix
-    )
-    assert_equal(ids, scores, reference(model, SOURCE, 3, 0.6, 4, top_beams, next_log_p))
-
-
 def test_only_a_prefix():
     """There is one hypothesis; those that do not exist are empty and score what T2T's do."""
     prefix = np.array([[7, 3], [9, 4], [2, 2], [4, 9]])

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 from golden import up_to_eos
-from networks import SOURCE, log_probabilities, padding_model, search_model, small_model
+from networks import SOURCE, log_probabilities, search_model, small_model
 from subclasses import CHANGED, layer_with, whole_scores, with_layer
 from test_translator import ENCODERS
 
@@ -25,50 +25,6 @@ BOTH = {"inputs": SOURCE, "targets": np.array([[7, 3, 1], [9, 1, 0], [1, 0, 0], 
 RELATIVE = "self_attention_type=dot_product_relative,max_relative_position="
 
 eagerly = pytest.mark.usefixtures("eagerly")  # for searches that share no graph
-
-
-def reference(model, source, extra_length):
-    """Greedy search by the rules: ids of every sentence up to its end, and log p until there."""
-    rows = [[] for _ in source]
-    scores = np.zeros(len(source))
-    for _ in range(source.shape[1] + extra_length):
-        ended = np.array([1 in row for row in rows])
-        if ended.all():
-            break
-        log_p = log_probabilities(model, source, rows)
-        best = log_p.argmax(-1)
-        scores += np.where(ended, 0, log_p.max(-1))
-        for row, token in zip(rows, best, strict=True):
-            row.append(int(token))
-    for row in rows:
-        if 1 in row:
-            row[row.index(1) + 1 :] = [0] * (len(row) - row.index(1) - 1)
-    return np.array(rows), scores
-
-
-@eagerly
-@pytest.mark.parametrize(
-    ("overrides", "extra_length"),
-    [
-        ("", 0),
-        ("num_hidden_layers=2", 4),
-        ("proximity_bias=true", 4),
-        ("pos=timing_paper", 4),
-        ("padding", 14),
-    ],
-)
-def test_equals_numpy(overrides, extra_length):
-    """Padding that is chosen is a token, as T2T's: it embeds to zeros, and the search goes on."""
-    model = padding_model() if overrides == "padding" else search_model(overrides)
-    wanted, wanted_scores = reference(model, SOURCE, extra_length)
-    ids, scores = greedy(model, SOURCE, extra_length=extra_length)
-    assert ids.dtype == tf.int32
-    np.testing.assert_array_equal(ids, wanted)
-    np.testing.assert_allclose(scores, wanted_scores, rtol=1e-5)
-    if "layers" in overrides:  # some sentences end, and some do not
-        assert len({1 in row for row in wanted.tolist()}) == 2
-    if overrides == "padding":
-        assert any(0 in row[: row.index(1)] for row in wanted.tolist() if 1 in row)
 
 
 @eagerly
