@@ -201,11 +201,11 @@ class LayerNorm(keras.layers.LayerNormalization):
     """
 
     def call(self, inputs, training=False):
-        tensors = [ops.cast(t, "float32") for t in (inputs, self.gamma, self.beta)]
+        x, gamma, beta = (ops.cast(t, "float32") for t in (inputs, self.gamma, self.beta))
         if training:
-            y = _normalise_in_training(self.epsilon)(*tensors)
+            y = _normalise_in_training(self.epsilon)(x, gamma, beta)
         else:
-            y, _, _ = _normalise(*tensors, self.epsilon)
+            y, _, _ = _normalise(x, gamma, beta, self.epsilon)
         return ops.cast(y, self.compute_dtype)
 
 
