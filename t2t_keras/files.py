@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import fcntl
 import glob
+import hashlib
 import json
 import os
 import platform
@@ -139,6 +140,11 @@ def json_text(value: Mapping[str, Any]) -> str:
 def write_json(path: str | os.PathLike, value: Mapping[str, Any]) -> None:
     """Writes an object as `json_text`; see `write_text`."""
     write_text(path, json_text(value))
+
+
+def content_digest(content: bytes) -> str:
+    """Returns the first 16 digits of the SHA-256, to see whether two contents are the same."""
+    return hashlib.sha256(content).hexdigest()[:16]
 
 
 def is_special(path: str) -> bool:

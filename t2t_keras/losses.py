@@ -181,9 +181,8 @@ class TokenFit(keras.Model):
     def compute_metrics(self, x, y, y_pred, sample_weight=None):
         if self._has_own_loss and y is None:
             y = self.labels(x)
-            if (
-                len(y_pred.shape) == 3
-            ):  # with `prepend_mode`, in training, those of inputs come first
+            if len(y_pred.shape) == 3:
+                # With `prepend_mode`, in training, the logits of inputs come first.
                 y_pred = y_pred[:, -shape_of(y)[1] :]
         return super().compute_metrics(x, y, y_pred, sample_weight)
 

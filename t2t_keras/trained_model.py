@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import glob
-import hashlib
 import os
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -14,6 +13,7 @@ from t2t_keras.checkpoints.average import AVERAGES
 from t2t_keras.checkpoints.run_directory import flags_of_t2t
 from t2t_keras.decoding import Classifier, DecodeSettings, Ensemble, Translator
 from t2t_keras.errors import UserError, warn
+from t2t_keras.files import content_digest
 from t2t_keras.network_settings import INFERENCE_SETTINGS
 from t2t_keras.precision import in_precision
 from t2t_keras.serving import CTranslate2Translator, SavedModel, TextClient
@@ -267,4 +267,4 @@ def _data_dirs(prefix: str, run: Mapping[str, Any], flags: Mapping[str, str]) ->
 
 def _digest(path: str) -> str:
     with open(path, "rb") as file:  # of a checkpoint, its index, which holds checksums of its data
-        return hashlib.sha256(file.read()).hexdigest()[:16]
+        return content_digest(file.read())

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import os
 import re
 from collections.abc import Mapping
@@ -13,7 +12,15 @@ from t2t_keras import registry
 from t2t_keras.checkpoints.names import model_of
 from t2t_keras.checkpoints.t2t import assign, read, require_sizes, resolve
 from t2t_keras.errors import UserError
-from t2t_keras.files import changes, finish_publishing, json_text, read_json, write_json, writing
+from t2t_keras.files import (
+    changes,
+    content_digest,
+    finish_publishing,
+    json_text,
+    read_json,
+    write_json,
+    writing,
+)
 from t2t_keras.network_settings import INFERENCE_SETTINGS, for_inference
 from t2t_keras.settings import (
     OTHER_NETWORK,
@@ -92,7 +99,7 @@ def write_settings(directory: str, hp: HParams, run: Mapping[str, Any]) -> None:
 
 
 def _digest(settings: Mapping[str, Any]) -> str:
-    return hashlib.sha256(json_text(settings).encode()).hexdigest()[:16]
+    return content_digest(json_text(settings).encode())
 
 
 def require_same_settings(directory: str, hp: HParams, run: Mapping[str, Any]) -> None:

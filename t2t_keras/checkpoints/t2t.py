@@ -305,10 +305,11 @@ def trained_spaces(arrays: Mapping[str, np.ndarray]) -> list[int]:
     """
     tables = [name for name in arrays if "/target_space_embedding/kernel" in name]
     tables = [name for name in tables if len(arrays[name]) == TARGET_SPACES]
-    for name in sorted(tables, key=lambda name: (is_slot(name), name))[-1:]:
-        largest = np.abs(arrays[name].reshape(TARGET_SPACES, -1)).max(1)
-        return np.flatnonzero(largest > 2 * np.median(largest)).tolist()
-    return []
+    if not tables:
+        return []
+    table = arrays[max(tables, key=lambda name: (is_slot(name), name))]
+    largest = np.abs(table.reshape(TARGET_SPACES, -1)).max(1)
+    return np.flatnonzero(largest > 2 * np.median(largest)).tolist()
 
 
 def save_t2t(model, path: str, extra: Mapping[str, Any] | None = None) -> None:

@@ -430,7 +430,7 @@ class SplitBatches:
     The arguments and errors are those of `Batches`.
 
     Attributes:
-        shards: a digest of what is read from shards; "" from text.
+        shards: a digest of what training reads from shards; "" from text and of other splits.
     """
 
     shards = ""
@@ -543,7 +543,8 @@ class Batches(SplitBatches):
             keywords["pad_to_boundary"] = False  # T2T's last bucket has no longest length
         super().__init__(problem, split, hp, options, keywords)
         index = read_index(data_dir, problem.dataset_filename(), split, problem.sides)
-        self.shards = index.digest()
+        if split == DatasetSplit.TRAIN:
+            self.shards = index.digest()
         if not len(index.sizes):
             raise UserError(f"The {split} shards of {problem.name} in {data_dir} hold no example.")
         cut = {  # 0 means no limit

@@ -79,9 +79,10 @@ class SplitIndex(NamedTuple):
 
     def digest(self) -> str:
         """Returns a digest of the number of examples, their sizes and lengths."""
-        columns = (self.counts, self.sizes, *self.lengths.values())
-        content = b"".join(np.ascontiguousarray(each, np.int64).tobytes() for each in columns)
-        return hashlib.sha256(content).hexdigest()[:16]
+        content = hashlib.sha256()
+        for column in (self.counts, self.sizes, *self.lengths.values()):
+            content.update(np.ascontiguousarray(column, np.uint32).data)  # mostly no copy
+        return content.hexdigest()[:16]
 
 
 def read_index(

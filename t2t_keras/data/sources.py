@@ -325,9 +325,8 @@ def _read_tmx(path: Path) -> Iterator[Pair | None]:
     unit: list[str] = []
     for line in iterate_lines(path):
         if "<seg>" in line:
-            ended = line[
-                : line.rfind("</seg>") + len("</seg>")
-            ]  # or each "<seg>" would look for an end
+            # Without what follows the last end, for which each "<seg>" would be searched.
+            ended = line[: line.rfind("</seg>") + len("</seg>")]
             unit += map(_unescape, re.findall("<seg>(.*?)</seg>", ended))
         if "</tu>" in line:
             yield (unit[0], unit[1]) if len(unit) == 2 else None

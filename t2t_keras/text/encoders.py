@@ -5,13 +5,13 @@ from __future__ import annotations
 import abc
 import bisect
 import functools
-import hashlib
 import os
 from collections.abc import Container, Iterable, Mapping, Sequence
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 from t2t_keras.errors import UserError, nearest, require_several
+from t2t_keras.files import content_digest
 from t2t_keras.ids import RESERVED_TOKENS
 from t2t_keras.text import lines, subword_builder, tokenizer
 from t2t_keras.text.tokenizer import ESCAPE_CHARACTERS, escape, unescape
@@ -477,7 +477,7 @@ def digest(encoder: Any) -> str:
     """Returns a digest of a vocabulary: of its pieces in the order of their ids, or of its classes."""
     others = range(encoder.vocab_size)  # an encoder of a user may decode whole texts only
     pieces = getattr(encoder, "_entries", getattr(encoder, "class_labels", others))
-    return hashlib.sha256(repr([*pieces]).encode()).hexdigest()[:16]
+    return content_digest(repr([*pieces]).encode())
 
 
 _TABLES = {"inputs": "source_vocab_size", "targets": "target_vocab_size"}

@@ -217,7 +217,10 @@ class TrainStep:
 
 
 def sum_of_replicas(values):
-    """Returns the sums over all replicas of (nested) tensors, which TensorFlow then never frees."""
+    """Returns the sums over all replicas of (nested) tensors.
+
+    One replica makes no sum: TensorFlow never frees the graph that has one.
+    """
     context = tf.distribute.get_replica_context()
     return values if context.num_replicas_in_sync == 1 else context.all_reduce("SUM", values)
 
