@@ -2,20 +2,18 @@
 
 import gzip
 import html
-import io
-import itertools
 import math
 import shutil
 from pathlib import Path
-from urllib.error import URLError
 
 import numpy as np
 import pytest
+import requests
 import tensorflow_datasets as tfds
 from corpus_files import as_text, stored_texts, write_archive
 from tfds_datasets import SIZES, ToyTranslate, pair, prepare
 
-from t2t_keras import progress, registry
+from t2t_keras import registry
 from t2t_keras.data.shards import find_shards
 from t2t_keras.data.tfds import TfdsSource
 from t2t_keras.errors import UserError
@@ -184,54 +182,24 @@ def test_no_text_at_the_top_level(tmp_path):
 def test_downloads_that_fail_and_an_archive_that_is_another(
     nothing_prepared, tmp_path, monkeypatch, capfd
 ):
-    archive, asked = tmp_path / "training-parallel-europarl-v7.tgz", []
-
-    def refuse(request, timeout):
-        asked.append(request.full_url)
-        raise URLError("no route")
+    def refuse(self, url, **options):
+        raise requests.ConnectionError(f"no route to {url}")
 
     with monkeypatch.context() as patch, pytest.raises(UserError) as raised:
-        patch.setattr("urllib.request.urlopen", refuse)
+        patch.setattr(requests.Session, "get", refuse)
         opened("wmt14_translate/de-en", tmp_path)
-    url = f"http://www.statmt.org/wmt13/{archive.name}"
     assert str(raised.value) == (
-        f"{url} could not be downloaded (<urlopen error no route>): place it by hand as {archive}, "
-        "then run again."
+        "TensorFlow Datasets cannot prepare wmt14_translate/de-en: "
+        "no route to http://www.statmt.org/wmt13/training-parallel-europarl-v7.tgz. "
+        f"Archives fetched by hand go to {tmp_path}, whole and under their own names."
     )
-    assert asked == [url]
-    out, err = capfd.readouterr()
     there = tmp_path / "tfds/wmt14_translate/de-en/1.0.0"
-    assert (out, err) == ("", f"wmt14_translate/de-en: TFDS prepares it in {there}\n")
+    line = f"wmt14_translate/de-en: TFDS downloads and prepares it in {there}\n"
+    assert capfd.readouterr() == ("", line)
+    archive = tmp_path / "training-parallel-europarl-v7.tgz"
     archive.write_bytes(b"something else")
     message = f"cannot prepare .*{archive}, has wrong checksum"
     refused(message, "wmt14_translate/de-en", tmp_path)
-
-
-def test_downloads_and_examples_are_counted_as_in_other_jobs(
-    nothing_prepared, tmp_path, monkeypatch, capfd
-):
-    class ToyDownloads(ToyTranslate):
-        def _split_generators(self, manager):
-            urls = [f"http://localhost/{part}/text.txt?x=1" for part in "ab"]
-            assert [path.read_text() for path in manager.download(urls)] == urls
-            return super()._split_generators(manager)
-
-    def answer(request, timeout):
-        response = io.BytesIO(request.full_url.encode())
-        response.status, response.headers = 200, {"Content-Length": str(len(request.full_url))}
-        return response
-
-    monkeypatch.setattr("urllib.request.urlopen", answer)
-    monkeypatch.setattr(progress.time, "monotonic", itertools.count(step=10.0).__next__)
-    assert opened("toy_downloads", tmp_path).count("train") == 200
-    out, err = capfd.readouterr()
-    assert out == ""
-    lines = [line for line in err.splitlines() if not line.startswith("toy_downloads: Shuffling")]
-    assert lines[:3] == [
-        f"toy_downloads: TFDS prepares it in {tmp_path}/tfds/toy_downloads/1.2.0",
-        *2 * ["text.txt: 0 of 0 MB, 0.0 MB/s"],
-    ]
-    assert lines[-1] == "toy_downloads: Generating test examples: 11 examples, 0.1 examples/s"
 
 
 # The paper's problems, from archives as WMT ships them through TFDS's own builder to shards

@@ -11,10 +11,8 @@ from contextlib import contextmanager, redirect_stdout
 from itertools import chain
 from pathlib import Path
 from typing import Any
-from urllib.parse import urlsplit
 
 from t2t_keras.data.problem import SPLITS, DatasetSplit, missing_hook, with_shards
-from t2t_keras.data.sources import fetch
 from t2t_keras.data.text_problem import (
     PathLike,
     Samples,
@@ -24,7 +22,7 @@ from t2t_keras.data.text_problem import (
 )
 from t2t_keras.data.translate import PairSource, PairSourceProblem
 from t2t_keras.errors import UserError, nearest
-from t2t_keras.progress import CountProgress, Progress
+from t2t_keras.progress import Progress
 
 _READ_AT_ONCE = 1024
 _READ_BUFFER = 2**20
@@ -215,43 +213,15 @@ def _prepared_builder(name: str, tmp_dir: Path) -> Any:
     builder = _builder(name, tmp_dir / "tfds")
     if not builder.is_prepared():
         remedy = f"Archives fetched by hand go to {tmp_dir}, whole and under their own names"
-        Progress().say(f"{name}: TFDS prepares it in {builder.data_dir}")
-        as_other_jobs = _as_other_jobs(name, tmp_dir, builder.url_infos or {})
-        with _explained(f"TensorFlow Datasets cannot prepare {name}", remedy), as_other_jobs:
+        Progress().say(f"{name}: TFDS downloads and prepares it in {builder.data_dir}")
+        tfds.disable_progress_bar()  # two that overwrite each other
+        with (
+            _explained(f"TensorFlow Datasets cannot prepare {name}", remedy),
+            redirect_stdout(io.StringIO()),
+        ):
             config = tfds.download.DownloadConfig(manual_dir=str(tmp_dir), try_download_gcs=False)
             builder.download_and_prepare(download_config=config)
     return builder
-
-
-@contextmanager
-def _as_other_jobs(name: str, tmp_dir: Path, known: Mapping[str, Any]) -> Iterator[None]:
-    """Makes TFDS download by `fetch`, one file after another, and show our progress instead of its own."""
-    from promise import Promise
-    from tensorflow_datasets.core import utils
-    from tensorflow_datasets.core.download import checksums, downloader
-
-    theirs = downloader._Downloader.download
-
-    def download(self, url, folder, verify=True):
-        if not url.startswith("http") or "//drive.google.com/" in url:  # which asks for a click
-            return theirs(self, url, folder, verify)
-        file = (url in known and known[url].filename) or os.path.basename(urlsplit(url).path)
-        path = fetch(url, folder / (file or "download"), tmp_dir / file)
-        return Promise.resolve(downloader.DownloadResult(path, checksums.compute_url_info(path)))
-
-    def counted(items, desc="", unit="", total=None, **_):
-        progress = CountProgress(f"{name}: {desc.rstrip('.')}", unit.strip(), total)
-        for number, item in enumerate(items):
-            progress.update(number)
-            yield item
-
-    with (
-        redirect_stdout(io.StringIO()),
-        utils.temporary_assignment(utils.tqdm_utils, "_active", False),
-        utils.temporary_assignment(utils, "tqdm", counted),
-        utils.temporary_assignment(downloader._Downloader, "download", download),
-    ):
-        yield
 
 
 def _builder(name: str, data_dir: str | os.PathLike | None) -> Any:
