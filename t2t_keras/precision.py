@@ -114,8 +114,8 @@ class EightBits(DTypePolicy):
     def __init__(self, name: str = "float32", **kwargs: Any):
         if not has_int8():
             raise UserError(
-                "precision int8 needs oneDNN, which TensorFlow has on x86 processors and "
-                "TF_ENABLE_ONEDNN_OPTS=0 turns off: choose another precision."
+                "precision int8 needs oneDNN, which TensorFlow has on x86 processors, on older ones with "
+                "TF_ENABLE_ONEDNN_OPTS=1 in the environment: set that, or choose another precision."
             )
         super().__init__(name, **kwargs)
         self.matrices: dict[keras.layers.Layer, tuple[list, Int8Matrix]] = {}

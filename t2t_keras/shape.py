@@ -70,14 +70,17 @@ def softmax(logits):
     if ON_TENSORFLOW and queries is not None and queries <= FEW_QUERIES:
         import tensorflow as tf
 
-        powers = tf.exp(logits - tf.reduce_max(logits, -1, keepdims=True))
-        return powers / tf.reduce_sum(powers, -1, keepdims=True)
+        return tf.exp(tf.nn.log_softmax(logits))
     return ops.softmax(logits, axis=-1)
 
 
 def moved(x, axis, to):
     """Moves the axis T of a tensor to another place; few queries are taken apart, which bypasses oneDNN."""
     queries = x.shape[axis]
+    if queries == 1 and [*x.shape].count(None) < 2:
+        sizes = [-1 if size is None else size for size in x.shape]
+        sizes.insert(to, sizes.pop(axis))
+        return ops.reshape(x, sizes)
     if ON_TENSORFLOW and queries and queries <= FEW_QUERIES:
         return ops.stack(ops.unstack(x, queries, axis), to)
     return ops.moveaxis(x, axis, to)

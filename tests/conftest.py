@@ -7,6 +7,8 @@ if "PYTEST_XDIST_WORKER" in os.environ:  # each worker has a core: threads of al
     for library in ("OMP_NUM", "TF_NUM_INTRAOP", "TF_NUM_INTEROP"):
         os.environ.setdefault(f"{library}_THREADS", "1")
 
+os.environ.setdefault("TF_ENABLE_ONEDNN_OPTS", "1")  # older processors have it only if asked
+
 import pytest
 import tensorflow as tf
 import toy

@@ -174,5 +174,5 @@ def test_refused(model, monkeypatch):
     with pytest.raises(UserError, match="precision int8: leave out xla or precision int8"):
         greedy(small, [[5, 1]], xla=True)
     monkeypatch.setattr(precision, "has_int8", lambda: False)
-    with pytest.raises(UserError, match=r"int8 needs oneDNN.*: choose another precision"):
+    with pytest.raises(UserError, match=r"int8 needs oneDNN.*, or choose another precision"):
         in_precision(model, "int8")

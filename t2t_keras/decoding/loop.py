@@ -11,12 +11,14 @@ from __future__ import annotations
 import dataclasses
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+import keras
 import tensorflow as tf
 
 from t2t_keras.decoding.beam import SearchResult, most_likely
 from t2t_keras.decoding.logits import SearchStep, keep_top_k_top_p
 from t2t_keras.decoding.static_search import StaticSearch
 from t2t_keras.open_graph import open_graph_of_model, open_shapes
+from t2t_keras.precision import in_8_bits
 from t2t_keras.shape import written
 
 if TYPE_CHECKING:
@@ -124,26 +126,59 @@ class DecodeLoop:
             token_scores=tf.zeros([*rows, longest]),
         )
         start = self.leave(SearchState(tf.constant(0), live, nothing))
-        # Axis 0 shrinks (sentences leave); axis 2 of ids, visible keys and caches grows.
-        shapes = open_shapes(start.live, 0)._replace(
-            hypotheses=open_shapes(start.live.hypotheses, 0, 2),
-            caches=open_shapes(start.live.caches, 0, 2),
-        )
-        kernels = self.model.step_kernels()  # once, not at every step
+        # Once, not at every step. (Layers in 8 bits compare the values of their variables.)
+        kernels = self.model.step_kernels()
+        models = [each for each in self.model.members if not in_8_bits(each)]
+        weights = [
+            (v, tf.convert_to_tensor(v)) for each in models for v in each.trainable_variables
+        ]
         (state,) = tf.while_loop(
             lambda state: tf.size(state.live.rows) > 0,
-            lambda state: (self.leave(self.step(state, kernels)),),
+            lambda state: (self.leave(self.prune(self.steps(state, kernels, weights))),),
             (start,),
-            shape_invariants=(SearchState(tf.TensorShape([]), shapes, open_shapes(start.found)),),
+            shape_invariants=(
+                SearchState(tf.TensorShape([]), _open(start.live), open_shapes(start.found)),
+            ),
         )
         ids, token_scores = (
             x[:, :, : state.i] for x in (state.found.ids, state.found.token_scores)
         )
         return state.found._replace(ids=ids, token_scores=token_scores)
 
-    def step(self, state: SearchState, kernels) -> SearchState:
-        """Chooses token number i of every hypothesis."""
-        i, live = state.i, state.live
+    def steps(self, state: SearchState, kernels, weights) -> SearchState:
+        """Chooses tokens until keys are to be pruned or a sentence has to leave.
+
+        A loop in the loop: its steps pass on only what they change, a third of the tensors, and read no
+        variable, as an operation of TensorFlow takes microseconds to start.
+        """
+        live = state.live
+        end = (state.i // PRUNED_EVERY + 1) * PRUNED_EVERY
+        others = [v for model in self.model.members for v in model.non_trainable_variables]
+
+        def goes_on(i, hypotheses, caches):
+            done = self._done(i, live._replace(hypotheses=hypotheses))
+            return (i < end) & ~self._must_leave(i, done, live.limits)
+
+        def step(i, hypotheses, caches):
+            with keras.StatelessScope(weights) as scope:
+                live = state.live._replace(hypotheses=hypotheses, caches=caches)
+                hypotheses, caches = self.step(i, live, kernels)
+            for variable in others:  # the scope keeps what a step of a user's layer assigns
+                if (value := scope.get_current_value(variable)) is not None:
+                    variable.assign(value)
+            return i + 1, hypotheses, caches
+
+        shapes = _open(live)
+        i, hypotheses, caches = tf.while_loop(
+            goes_on,
+            step,
+            (state.i, live.hypotheses, live.caches),
+            (tf.TensorShape([]), shapes.hypotheses, shapes.caches),
+        )
+        return state._replace(i=i, live=live._replace(hypotheses=hypotheses, caches=caches))
+
+    def step(self, i, live: Live, kernels):
+        """Chooses token number i of every hypothesis; returns hypotheses and caches."""
         hypotheses, ids, visible = self.strategy.see_own_keys(live.hypotheses, i)
         logits, caches = self.model.decode_step(
             ids[:, :, -1], i, live.caches, live.source, visible, kernels
@@ -153,28 +188,39 @@ class DecodeLoop:
             logits = tf.ensure_shape(process(logits, step), logits.shape)
         allowed = request.constraint(logits, step) if request.constraint else None
         forced = live.forced[:, i] if tf.is_tensor(live.forced) else None
-        hypotheses = self.strategy.advance(hypotheses, logits, i, live.rows, forced, allowed)
-        i = i + 1
-        if not self.model.keys_need_positions:
-            hypotheses, caches = tf.cond(
-                i % PRUNED_EVERY == 0,
-                lambda: self.strategy.prune(hypotheses, caches),
-                lambda: (hypotheses, caches),
-            )
-        return state._replace(i=i, live=live._replace(hypotheses=hypotheses, caches=caches))
+        return self.strategy.advance(hypotheses, logits, i, live.rows, forced, allowed), caches
 
-    def leave(self, state: SearchState) -> SearchState:
-        """Removes finished sentences from the batch if there are enough to be worth the copy."""
-        at_limit = state.i >= state.live.limits
-        done = at_limit | self.strategy.is_done(state.live.hypotheses, state.live.limits)
+    def prune(self, state: SearchState) -> SearchState:
+        """Removes keys that no hypothesis sees, at every `PRUNED_EVERY`-th step."""
+        if self.model.keys_need_positions:
+            return state
+        hypotheses, caches = tf.cond(
+            state.i % PRUNED_EVERY == 0,
+            lambda: self.strategy.prune(state.live.hypotheses, state.live.caches),
+            lambda: (state.live.hypotheses, state.live.caches),
+        )
+        return state._replace(live=state.live._replace(hypotheses=hypotheses, caches=caches))
+
+    def _done(self, i, live: Live):
+        return (i >= live.limits) | self.strategy.is_done(live.hypotheses, live.limits)
+
+    def _must_leave(self, i, done, limits):
+        """Returns True if finished sentences leave now: there are enough to be worth the copy.
+
+        A sentence at its limit must stop now; one that is only done can stay: its result is final,
+        unless alpha is below 0, where later outputs may still beat it.
+        """
         number = tf.math.count_nonzero(done, dtype=tf.int32)
         enough = number * SHARE_TO_LEAVE >= tf.size(done)
-        # A sentence at its limit must stop now; one that is only done can stay: its result is final,
-        # unless alpha is below 0, where later outputs may still beat it.
         if self.request.alpha is not None:
             enough |= self.request.alpha < 0
+        return (number > 0) & (enough | tf.reduce_any(i >= limits))
+
+    def leave(self, state: SearchState) -> SearchState:
+        """Removes finished sentences from the batch if they must leave."""
+        done = self._done(state.i, state.live)
         return tf.cond(
-            (number > 0) & (enough | tf.reduce_any(at_limit)),
+            self._must_leave(state.i, done, state.live.limits),
             lambda: self.take_out(state, done),
             lambda: state,
         )
@@ -195,3 +241,10 @@ class DecodeLoop:
         ]
         live = tf.nest.map_structure(lambda x: tf.gather(x, staying), state.live)
         return state._replace(live=live, found=SearchResult(*stored))
+
+
+def _open(live: Live) -> Live:
+    """Returns the shapes of a loop's state: sentences leave (axis 0), and axis 2 of ids, visible keys and caches grows."""
+    return open_shapes(live, 0)._replace(
+        hypotheses=open_shapes(live.hypotheses, 0, 2), caches=open_shapes(live.caches, 0, 2)
+    )
