@@ -12,8 +12,9 @@ from keras import ops
 
 from t2t_keras.errors import UserError
 from t2t_keras.ids import PAD_ID
+from t2t_keras.layers.sublayers import logits_are_left_out, without_logits
 from t2t_keras.settings import HParams
-from t2t_keras.shape import custom_gradient, shape_of
+from t2t_keras.shape import cross_entropy, custom_gradient, shape_of
 
 __all__ = [
     *("TokenFit", "class_accuracy", "class_cross_entropy", "padded_cross_entropy"),
@@ -42,6 +43,98 @@ def padded_cross_entropy(logits, labels, label_smoothing: float = 0.0):
     weights = ops.cast(labels != PAD_ID, "float32")
     losses = _token_losses(label_smoothing)(ops.cast(logits, "float32"), labels)
     return ops.sum(losses * weights), ops.sum(weights)
+
+
+BLOCK_POSITIONS = 512
+"""Positions of which `joined_cross_entropy` has logits at the same time, at most."""
+
+
+def joined_cross_entropy(x, table, labels, label_smoothing: float = 0.0, count_right=False):
+    """Sums the `padded_cross_entropy` of the logits x @ tableᵀ, without a tensor [B, T, V].
+
+    A block of positions at a time has logits, which give its losses and its part of the gradients.
+
+    Args:
+        x: [B, T, D], what the softmax multiplies.
+        table: [V, D] float32; the products are in the dtype of x.
+        labels: [B, T] int; padding has weight 0.
+        label_smoothing: as for `padded_cross_entropy`.
+        count_right: True counts correctly predicted tokens, too; else their number is 0.
+
+    Returns:
+        loss, right, tokens: sums, float32 scalars.
+    """
+    vocab_size, depth = table.shape
+    x = ops.reshape(x, (-1, depth))  # [N, D]
+    labels = ops.cast(ops.reshape(labels, (-1,)), "int32")
+    weights = ops.cast(labels != PAD_ID, "float32")
+    tokens = ops.sum(weights)
+    loss, right = _joined(bool(count_right))(x, table, labels)
+    if label_smoothing:
+        # The loss is -log p[label] + low (V z[label] - sum z) + constant, where z are the logits.
+        low = label_smoothing / (vocab_size - 1)
+        rows = vocab_size * ops.take(table, labels, axis=0) - ops.sum(table, axis=0)  # [N, D]
+        linear = ops.sum(ops.cast(x, "float32") * rows, axis=1)
+        loss = (
+            loss + ops.sum(linear * weights) * low - tokens * _entropy(label_smoothing, vocab_size)
+        )
+    return loss, right, tokens
+
+
+@functools.cache
+def _joined(count_right: bool):
+    """Returns the function from x [N, D], table [V, D] and labels [N] to sums of -log p and of right ones."""
+
+    @custom_gradient
+    def joined(x, table, labels):
+        depth = table.shape[1]
+        rows, number = ops.cast(table, x.dtype), shape_of(x)[0]
+        blocks = ops.maximum(1, (number + BLOCK_POSITIONS - 1) // BLOCK_POSITIONS)
+        size = (number + blocks - 1) // blocks
+        missing = blocks * size - number
+        x = ops.reshape(ops.pad(x, [[0, missing], [0, 0]]), (blocks, size, depth))
+        labels = ops.reshape(ops.pad(labels, [[0, missing]]), (blocks, size))
+        places = ops.arange(blocks)[:, None, None]
+
+        def add(i, loss, right, dx, dtable):
+            label = labels[i]
+            weight = ops.cast(label != PAD_ID, "float32")
+            logits = ops.cast(ops.matmul(x[i], ops.transpose(rows)), "float32")  # [n, V]
+            losses, gradient = cross_entropy(logits, label)
+            loss = loss + ops.sum(losses * weight)
+            if count_right:
+                at_label = ops.take_along_axis(logits, label[:, None], axis=-1)[:, 0]
+                is_right = ops.cast(at_label >= ops.max(logits, axis=-1), "float32")
+                right = right + ops.sum(is_right * weight)
+            gradient, weight = (ops.cast(each, rows.dtype) for each in (gradient, weight[:, None]))
+            of_block = ops.matmul(gradient, rows) * weight
+            more = ops.matmul(ops.transpose(gradient), x[i] * weight)
+            return (
+                i + 1,
+                loss,
+                right,
+                ops.where(places == i, of_block, dx),
+                dtable + ops.cast(more, "float32"),
+            )
+
+        zero = ops.zeros(())
+        first = (0, zero, zero, ops.zeros_like(x), ops.zeros_like(table))
+        _, loss, right, dx, dtable = ops.while_loop(lambda i, *_: i < blocks, add, first)
+        dx = ops.reshape(dx, (-1, depth))[:number]
+
+        def backward(*args, upstream=None):  # on PyTorch, Keras passes the gradients by name
+            scale = (args[-2:] if upstream is None else upstream)[0]
+            return dx * ops.cast(scale, dx.dtype), dtable * scale, None
+
+        return (loss, right), backward
+
+    return joined
+
+
+def _entropy(label_smoothing: float, vocab_size: int) -> float:
+    """Returns the entropy of the smoothed labels, which the loss is at best."""
+    confidence, low = 1.0 - label_smoothing, label_smoothing / (vocab_size - 1)
+    return -confidence * math.log(confidence) - (vocab_size - 1) * low * math.log(low + 1e-20)
 
 
 def class_cross_entropy(logits, labels, label_smoothing: float = 0.0):
@@ -78,9 +171,7 @@ def _token_losses(label_smoothing: float):
         losses = -(confidence - low) * log_p_label
         if label_smoothing:
             sum_log_p = ops.sum(logits, axis=-1) - vocab_size * normaliser
-            entropy = confidence * math.log(confidence)
-            entropy += (vocab_size - 1) * low * math.log(low + 1e-20)
-            losses = losses - low * sum_log_p + entropy
+            losses = losses - low * sum_log_p - _entropy(label_smoothing, vocab_size)
 
         def backward(*args, upstream=None):  # on PyTorch, Keras passes the gradient by name
             scale = ops.expand_dims(args[-1] if upstream is None else upstream, -1)  # [B, T, 1]
@@ -133,6 +224,7 @@ class TokenFit(keras.Model):
     """
 
     hp: HParams
+    softmax: Any
     sum_over_replicas: Callable[[Any], Any] | None = None
 
     def __init__(self, **kwargs: Any):
@@ -151,11 +243,42 @@ class TokenFit(keras.Model):
             self._check_optimizer()
         targets = self.labels(x if y is None else {**x, "targets": y}, training)
         smoothing = self.hp.label_smoothing if training else 0.0
-        loss, tokens = self.loss_sums(y_pred, targets, smoothing)
-        self._token_means.update(loss, self.right_sums(y_pred, targets)[0], tokens)
+        if logits_are_left_out():
+            loss, right, tokens = self._joined_sums(y_pred, targets, count_right=True)
+        else:
+            loss, tokens = self.loss_sums(y_pred, targets, smoothing)
+            right, _ = self.right_sums(y_pred, targets)
+        self._token_means.update(loss, right, tokens)
         if self.sum_over_replicas:
             tokens = self.sum_over_replicas(tokens)
         return loss / ops.maximum(tokens, 1.0)
+
+    def train_step(self, *arguments):
+        # Metrics of the user's need logits.
+        joins = self._has_own_loss and self.joins_loss and len(super().metrics) == 1
+        with without_logits(joins):
+            return super().train_step(*arguments)
+
+    def training_sums(self, batch):
+        """Returns the summed loss of a batch in training, and its number of tokens."""
+        with without_logits(self.joins_loss):
+            y = self(batch, training=True)
+        labels = self.labels(batch, training=True)
+        if not self.joins_loss:
+            return self.loss_sums(y, labels, self.hp.label_smoothing)
+        loss, _, tokens = self._joined_sums(y, labels)
+        return loss, tokens
+
+    @property
+    def joins_loss(self) -> bool:
+        """True if training may use `joined_cross_entropy`: nobody else changes logits or the loss."""
+        return False
+
+    def _joined_sums(self, x, labels, count_right=False):
+        x = ops.cast(x, self.softmax.compute_dtype)
+        return joined_cross_entropy(
+            x, self.softmax.table, labels, self.hp.label_smoothing, count_right
+        )
 
     def labels(self, batch, training=False):
         """Returns the ids [B, T] that the logits of a call are compared with."""

@@ -97,7 +97,24 @@ def custom_gradient(function):
 
     made = tf.custom_gradient(function)
     in_graphs = tf.function(made, autograph=False)
-    return lambda *tensors: (made if tf.executing_eagerly() else in_graphs)(*tensors)
+
+    def call(*tensors):
+        tensors = map(tf.convert_to_tensor, tensors)  # of a variable it would not be the gradient
+        return (made if tf.executing_eagerly() else in_graphs)(*tensors)
+
+    return call
+
+
+def cross_entropy(logits, labels):
+    """Returns -log p of the labels [n], and its gradient by the logits [n, V] float32, p - onehot(label)."""
+    if ON_TENSORFLOW:
+        import tensorflow as tf  # one operation, which passes over the logits as rarely as can be
+
+        return tf.raw_ops.SparseSoftmaxCrossEntropyWithLogits(features=logits, labels=labels)
+    label = ops.expand_dims(labels, -1)
+    log_p = ops.log_softmax(logits, axis=-1)
+    gradient = ops.exp(log_p) - ops.cast(ops.arange(logits.shape[-1]) == label, "float32")
+    return -ops.squeeze(ops.take_along_axis(log_p, label, axis=-1), -1), gradient
 
 
 def grown(values, new, i=None):

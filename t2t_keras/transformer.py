@@ -95,7 +95,6 @@ class Transformer(TokenFit):
     # The parts, None if absent. (Defaults in the class would hide the submodules of PyTorch.)
     source_embedding: Any
     target_embedding: Any
-    softmax: Any
     source_position: Any
     target_position: Any
     encoder: Any
@@ -373,6 +372,15 @@ class Transformer(TokenFit):
             x = x[:, skipped:]
         logits = ops.cast(self.softmax.logits(x), "float32")
         return (logits, *weights) if weights else logits
+
+    @property
+    def joins_loss(self) -> bool:
+        kind = type(self)
+        methods = (kind.call, kind.decode, kind.loss_sums, kind.right_sums)
+        own = (Transformer.call, Transformer.decode, TokenFit.loss_sums, TokenFit.right_sums)
+        is_own = methods == own and type(self.softmax) is layers.SharedEmbedding
+        # Gradients in float16 need their scale, which the loss gets only later.
+        return is_own and self.compute_dtype != "float16"
 
     def _prepended(self, source, targets):
         """Joins source ids [B, S], a 0 and target ids into [B, S + 1 + T]; adds arguments of `decode`.

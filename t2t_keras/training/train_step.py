@@ -148,9 +148,7 @@ class TrainStep:
 
     def _gradients_and_sums(self, batch, seeds):
         with tf.GradientTape() as tape, keep_mask_scope(PhiloxKeepMask(seeds)):
-            logits = self.model(batch, training=True)  # [B, T, V]
-            labels = self.model.labels(batch, training=True)
-            loss, tokens = self.model.loss_sums(logits, labels, self.model.hp.label_smoothing)
+            loss, tokens = self.model.training_sums(batch)
             scaled = loss = loss * self.loss_multiplier
             if self.loss_scale is not None:
                 scaled = loss * self.loss_scale.scale.value
