@@ -4,7 +4,8 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from t2t_keras.losses import padded_cross_entropy, token_accuracy
+from t2t_keras import losses
+from t2t_keras.losses import joined_cross_entropy, padded_cross_entropy, token_accuracy
 
 LOGITS = 3 * np.random.default_rng(0).normal(size=(3, 4, 7)).astype("float32")
 LABELS = np.array([[3, 1, 6, 1], [5, 1, 0, 0], [0, 0, 0, 0]], "int32")
@@ -98,6 +99,42 @@ def test_smoothing_that_is_no_probability(label_smoothing):
     message = rf"label_smoothing must be in \[0, 1\), got {label_smoothing}"
     with pytest.raises(ValueError, match=message):
         padded_cross_entropy(LOGITS, LABELS, label_smoothing)
+
+
+@pytest.mark.parametrize("xla", [False, True])
+@pytest.mark.parametrize("label_smoothing", [0.0, 0.1])
+def test_joined_with_the_softmax_it_is_the_same(label_smoothing, xla, monkeypatch):
+    """In blocks that divide the positions or not, a short one and one of padding alone among them."""
+    rng, several = np.random.default_rng(1), 2.5
+    x, table = (tf.constant(rng.normal(size=size), tf.float32) for size in ((3, 4, 5), (7, 5)))
+
+    def of_logits(x, table):
+        logits = x @ tf.transpose(table)
+        return *padded_cross_entropy(logits, LABELS, label_smoothing), token_accuracy(
+            logits, LABELS
+        )[0]
+
+    def joined(x, table):
+        loss, right, tokens = joined_cross_entropy(
+            x, table, LABELS, label_smoothing, count_right=True
+        )
+        return loss, tokens, right
+
+    def with_gradients(function, x, table):
+        with tf.GradientTape() as tape:
+            tape.watch((x, table))
+            sums = function(x, table)
+            scaled = several * sums[0]
+        return *sums, *map(tf.convert_to_tensor, tape.gradient(scaled, (x, table)))
+
+    wanted = with_gradients(of_logits, x, table)
+    for positions in (2, 5, 512):
+        monkeypatch.setattr(losses, "BLOCK_POSITIONS", positions)
+        losses._joined.cache_clear()
+        spec = [tf.TensorSpec([None, None, 5]), tf.TensorSpec([7, 5])]
+        graph = tf.function(lambda *given: with_gradients(joined, *given), spec, jit_compile=xla)
+        for got, expected in zip(graph(x, table), wanted, strict=True):
+            np.testing.assert_allclose(got, expected, rtol=1e-5, atol=1e-5)
 
 
 def test_token_accuracy():
