@@ -42,6 +42,8 @@ def main() -> None:
             "--checkpoint_path names one checkpoint: leave out --output_dir, --min_steps and "
             "--eval_timeout_mins, which are for a whole run."
         )
+    if not FLAGS.eval_timeout_mins:
+        options.require_trained_model()
     options.import_tensorflow()
 
     from t2t_keras import checkpoints

@@ -106,10 +106,23 @@ def define_generation() -> None:
     switch("list", "List problems, hparams sets and models, and exit.")
 
 
+def checkpoint_paths() -> list[str]:
+    """Returns what --checkpoint_path, or else --output_dir, names: several for an ensemble."""
+    path = directory("checkpoint_path") or required("output_dir")
+    if not FLAGS.checkpoint_path or os.path.exists(path) or os.path.exists(f"{path}.index"):
+        return [path]
+    return [os.path.expanduser(name.strip()) for name in path.split(",")]
+
+
 def require_trained_model() -> None:
     """Rejects a command line without a checkpoint, before anything heavy is loaded."""
-    if not FLAGS.checkpoint_path:
-        required("output_dir")
+    for path in checkpoint_paths():
+        folder, name = (path, "") if os.path.isdir(path) else os.path.split(path)
+        folder, name = folder or ".", name.removesuffix(".index")
+        if not os.path.isdir(folder) or not any(name in each for each in os.listdir(folder)):
+            raise UserError(
+                f"no checkpoint at {path}: expected {path}.index, or a directory of them."
+            )
 
 
 def trained_model(path: str | None = None):
@@ -119,12 +132,8 @@ def trained_model(path: str | None = None):
     import_tensorflow()
     from t2t_keras.trained_model import TrainedModel
 
-    path = path or directory("checkpoint_path") or required("output_dir")
-    paths = [path]
-    if FLAGS.checkpoint_path and not os.path.exists(path) and not os.path.exists(f"{path}.index"):
-        paths = [os.path.expanduser(name.strip()) for name in path.split(",")]  # an ensemble
     return TrainedModel(
-        paths,
+        [path] if path else checkpoint_paths(),
         problem=FLAGS.problem,
         data_dir=directory("data_dir"),
         hparams=settings,

@@ -69,6 +69,10 @@ def main() -> None:
     options.configure(problem)
     hp = options.hparams()
     _reject_contradictions(problem, hp)
+    if not FLAGS.generate_data and not FLAGS.on_the_fly:
+        from t2t_keras.data.shards import find_shards
+
+        find_shards(data_dir, problem.dataset_filename(), "train")
     options.import_tensorflow()
     from t2t_keras.decoding import DecodeSettings
     from t2t_keras.inspection import batch_page
