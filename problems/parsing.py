@@ -65,8 +65,7 @@ class ParsingEnglishSemisup32k(ParsingProblem):
         """Yields words and tags of evenly spaced trees of each corpus, up to `_VOCAB_CHARACTERS`."""
         for files in self.tree_files(tmp_dir, DatasetSplit.TRAIN):
             for sample in self.samples_of(spaced_trees(files, _VOCAB_CHARACTERS)):
-                yield sample["inputs"]
-                yield sample["targets"]
+                yield from sample.values()
 
 
 @register_problem
@@ -142,7 +141,7 @@ class TagTokens(ParsingProblem):
         words = self.get_or_create_vocab(data_dir, None, force_get=True)
         path, learned = self._paths(data_dir)
         if not path.exists():
-            raise absent_vocabulary(self, data_dir, path.name)
+            raise absent_vocabulary(self, path)
         # Version 0.1.0 built the vocabulary from all splits, without "<UNK>", and wrote no grammar.
         unknown = UNKNOWN if UNKNOWN in path.read_text("utf-8").split() else None
         tags = TagEncoder(path, replace_oov=unknown)

@@ -293,9 +293,9 @@ class Generation:
         problem, split = self.problem, self.split
         progress = CountProgress(f"{problem.name} {split}", "pairs")
         try:
-            prefixes = {"inputs": problem.inputs_prefix, "targets": problem.targets_prefix}
-            tasks = self._missing_pieces(samples, (encoders, prefixes))
-            for _ in run_ordered(_make_piece, tasks, problem.processes, (encoders, prefixes)):
+            coding = encoders, problem.text_prefixes
+            tasks = self._missing_pieces(samples, coding)
+            for _ in run_ordered(_make_piece, tasks, problem.processes, coding):
                 progress.update(self._counts.kept)
             if not self._counts.kept:
                 raise UserError(
@@ -420,7 +420,7 @@ def _make_piece(path: Path, first: int, samples: Mapping[str, Sequence], *dealt:
     """Encodes samples (a list per field) and stores them; `first` is the number of the first."""
     encoders, prefixes = _coding
     coded = {
-        side: [[*encoder.encode(prefixes[side] + text), EOS_ID] for text in samples[side]]
+        side: [[*encoder.encode(prefixes.get(side, "") + text), EOS_ID] for text in samples[side]]
         for side, encoder in encoders.items()
     }
     write_piece(path, records.columns({**samples, **coded}, first + 1), *dealt)

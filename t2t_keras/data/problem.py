@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable, Mapping, Sequence
+from functools import partialmethod
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
+from t2t_keras.data.shards import shard_paths
 from t2t_keras.errors import UserError
 from t2t_keras.model_kinds import CLASSIFICATION, LANGUAGE_MODEL, TRANSLATION, Kind
 from t2t_keras.registry import default_name
@@ -167,22 +169,11 @@ class Problem:
     ) -> list[str]:
         """Returns the paths of the shards of a split (T2T's); their names tell if not `shuffled`."""
         name = self.dataset_filename() + ("" if shuffled else "-unshuffled")
-        return [
-            os.path.join(data_dir, f"{name}-{split}-{number:05d}-of-{num_shards:05d}")
-            for number in range(num_shards)
-        ]
+        return [*map(os.fspath, shard_paths(data_dir, name, split, num_shards))]
 
-    def training_filepaths(self, data_dir, num_shards: int, shuffled: bool) -> list[str]:
-        """Returns `data_filepaths` of "train"."""
-        return self.data_filepaths(DatasetSplit.TRAIN, data_dir, num_shards, shuffled)
-
-    def dev_filepaths(self, data_dir, num_shards: int, shuffled: bool) -> list[str]:
-        """Returns `data_filepaths` of "dev"."""
-        return self.data_filepaths(DatasetSplit.EVAL, data_dir, num_shards, shuffled)
-
-    def test_filepaths(self, data_dir, num_shards: int, shuffled: bool) -> list[str]:
-        """Returns `data_filepaths` of "test"."""
-        return self.data_filepaths(DatasetSplit.TEST, data_dir, num_shards, shuffled)
+    training_filepaths = partialmethod(data_filepaths, DatasetSplit.TRAIN)
+    dev_filepaths = partialmethod(data_filepaths, DatasetSplit.EVAL)
+    test_filepaths = partialmethod(data_filepaths, DatasetSplit.TEST)
 
     def generate_data(
         self, data_dir: str | os.PathLike, tmp_dir: str | os.PathLike, task_id: int = -1
