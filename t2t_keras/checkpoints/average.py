@@ -59,9 +59,8 @@ def average(prefixes: Sequence[str], output: str) -> int:
         os.makedirs(directory, exist_ok=True)
         # Training itself locks the directory of a run.
         with locked_directory(directory) if beside else locked_name(output):
-            beside = files_beside(
-                output, prefixes
-            )  # other averages may have been written meanwhile
+            # Other averages may have been written meanwhile.
+            beside = files_beside(output, prefixes)
             t2t.write(output, {**mean, STEP: np.asarray(step, np.int64)}, beside)
     return step
 

@@ -96,11 +96,8 @@ class _Served(tf.Module):
     ):
         super().__init__(name="transformer")
         settings = settings or DecodeSettings()
-        for name, only in (
-            ("sampling_method", "argmax"),
-            ("long_inputs", "cut"),
-            ("t2t_batches", False),
-        ):
+        needed = {"sampling_method": "argmax", "long_inputs": "cut", "t2t_batches": False}
+        for name, only in needed.items():
             value = getattr(settings, name)
             if value != only:
                 raise UserError(
@@ -481,9 +478,8 @@ def in_batches(
         for pair in zip(done, run(order[begin : begin + rows]), strict=True):
             size = tf.maximum(*(tf.shape(tensor)[1:] for tensor in pair))
             missing = [(size - tf.shape(tensor)[1:])[:, None] for tensor in pair]
-            padding = [
-                tf.pad(one, [[1, 0], [1, 0]]) for one in missing
-            ]  # none of rows, and at the end
+            # None of rows, and at the end of the other axes.
+            padding = [tf.pad(one, [[1, 0], [1, 0]]) for one in missing]
             stacked.append(tf.concat(list(map(tf.pad, pair, padding)), 0))
         return begin + rows, list(map(tf.ensure_shape, stacked, shapes))
 

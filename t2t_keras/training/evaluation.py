@@ -287,8 +287,8 @@ class EarlyStopping:
         return all(gain < self.delta or gain <= 0 for gain in gains)  # a delta may be 0
 
 
-QUALITIES = {"bleu": "BLEU", "f1": "F1"}
-"""The metrics that need decoding -> their spelling in messages."""
+QUALITIES = ("bleu", "f1")
+"""The metrics that need decoding; messages have them in capitals."""
 
 
 T2T_METRICS = (*teacher_forced.METRICS, "neg_log_perplexity")
@@ -297,8 +297,7 @@ T2T_METRICS = (*teacher_forced.METRICS, "neg_log_perplexity")
 
 def in_words(figures: Mapping[str, float]) -> str:
     """Returns the metrics besides loss and accuracy, such as "  BLEU 27.30", or ""."""
-    found = [name for name in QUALITIES if name in figures]
-    words = "".join(f"  {QUALITIES[name]} {figures[name]:.2f}" for name in found)
+    words = "".join(f"  {n.upper()} {figures[n]:.2f}" for n in QUALITIES if n in figures)
     words += "".join(f"  {name} {figures[name]:.4f}" for name in T2T_METRICS if name in figures)
     if "perplexity" in figures:
         words += "  perplexity {perplexity:.4f} (word {word_perplexity:.3f}, ".format(**figures)
@@ -312,7 +311,7 @@ def require_metrics(problem, best_metric: str, early_stopping: EarlyStopping) ->
     wanted = {best_metric}
     if early_stopping.steps is not None:
         wanted.add(early_stopping.metric)
-    for name in sorted(wanted & {*QUALITIES}):
+    for name in sorted(wanted.intersection(QUALITIES)):
         if problem.packed_length:
             raise UserError(
                 f"{problem.name} is packed, so there is no {name}: choose loss or accuracy."
