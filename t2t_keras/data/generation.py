@@ -31,7 +31,7 @@ from t2t_keras.data.reading import Buckets
 from t2t_keras.data.records import Lists, read_segment, write_piece
 from t2t_keras.data.shards import PathLike, SplitIndex, Table
 from t2t_keras.errors import UserError
-from t2t_keras.files import atomic_write, open_locked, publish, read_json
+from t2t_keras.files import atomic_write, content_digest, open_locked, publish, read_json
 from t2t_keras.ids import EOS_ID
 from t2t_keras.progress import CountProgress
 
@@ -327,9 +327,8 @@ class Generation:
             texts = {field: [sample[field] for sample in piece] for field in fields}
             first = self._counts.kept
             self._counts.kept += len(piece)
-            content = hashlib.blake2b(setting, digest_size=16)
-            content.update(repr((first, shard_of, texts)).encode())
-            path = self.work / f"{first:012d}-{content.hexdigest()}.npy"
+            digest = content_digest(setting + repr((first, shard_of, texts)).encode())
+            path = self.work / f"{first:012d}-{digest}.npy"
             self._pieces.append(path)
             if not path.exists():
                 self.work.mkdir(exist_ok=True)
@@ -380,8 +379,7 @@ class Generation:
 
     def _finished_shards(self, finishing: _Finishing) -> set[Path]:
         """Returns the shards that an earlier call made from the same pieces; deletes others."""
-        made_of = repr(([path.name for path in self._pieces], finishing))
-        digest = hashlib.blake2b(made_of.encode(), digest_size=16).hexdigest()
+        digest = content_digest(repr(([p.name for p in self._pieces], finishing)).encode())
         if self._note.exists() and self._note.read_text() == digest:
             return {path for path in self.paths if path.exists()}
         for path in self.paths:

@@ -21,10 +21,9 @@ import numpy as np
 
 from t2t_keras.data.records import FOOTER_BYTES, HEADER_BYTES, Lists, frame, smallest
 from t2t_keras.errors import UserError
-from t2t_keras.files import atomic_write
+from t2t_keras.files import PathLike, atomic_write
 from t2t_keras.progress import CountProgress
 
-PathLike = str | os.PathLike
 SIDES = ("inputs", "targets")
 _FRAME_BYTES = HEADER_BYTES + FOOTER_BYTES
 _READ_BUFFER = 2**20

@@ -67,11 +67,12 @@ class Text2TextProblem(Problem):
     """True: the hparam `batch_size` counts tokens, for every problem."""
     _pack_fn = staticmethod(lambda: None)
     """What a `generate_data` of users may give T2T's `shuffle_dataset`: it packs nothing."""
-    _text_fields: Sequence[str] = ()
-    """The fields of a sample that are texts; by default all `sides`."""
+    text_fields: Sequence[str] = ()
+    """The fields of a sample that the vocabulary is for; by default all `sides`."""
 
     def __init__(self, was_reversed: bool = False, was_copy: bool = False):
         super().__init__(was_reversed, was_copy)
+        self.text_fields = self.text_fields or self.sides
         self.dropped: Counter[str] = Counter()
         """The number of samples that `generate_samples` has dropped, by reason."""
 
@@ -84,6 +85,14 @@ class Text2TextProblem(Problem):
     def generate_samples(self, data_dir: PathLike, tmp_dir: PathLike, split: str) -> Samples:
         """Hook: yields `{"inputs": text, "targets": text}`, a text for each of `sides`."""
         raise missing_hook(self, "generate_samples")
+
+    def samples_of_pairs(self, pairs: Iterable[tuple[str, str]]) -> Samples:
+        """Yields `{"inputs": text, "targets": text}` of pairs; drops and counts those with an empty side."""
+        for inputs, targets in pairs:
+            if inputs and targets:
+                yield {"inputs": inputs, "targets": targets}
+            else:
+                self.dropped["empty"] += 1
 
     @property
     def text_prefixes(self) -> dict[str, str]:
@@ -112,9 +121,8 @@ class Text2TextProblem(Problem):
 
     def generate_text_for_vocab(self, data_dir: PathLike, tmp_dir: PathLike) -> Iterator[str]:
         """Yields the text to build the vocabulary from: all texts of the training samples."""
-        fields = self._text_fields or self.sides
-        for sample in self._samples_for_vocab(data_dir, tmp_dir, fields):
-            yield from (sample[field] for field in fields)
+        for sample in self._samples_for_vocab(data_dir, tmp_dir, self.text_fields):
+            yield from (sample[field] for field in self.text_fields)
 
     def _samples_for_vocab(
         self, data_dir: PathLike, tmp_dir: PathLike, fields: Collection[str]
@@ -178,8 +186,7 @@ class Text2TextProblem(Problem):
 
     def get_or_create_encoders(self, data_dir: PathLike, tmp_dir: PathLike) -> dict[str, Any]:
         """Hook: returns the encoder of each side for generating data; builds the vocabulary if absent."""
-        fields = self._text_fields or self.sides
-        return dict.fromkeys(fields, self.get_or_create_vocab(data_dir, tmp_dir))
+        return dict.fromkeys(self.text_fields, self.get_or_create_vocab(data_dir, tmp_dir))
 
     def generate_encoded_samples(
         self, data_dir: PathLike, tmp_dir: PathLike, split: str
@@ -331,7 +338,7 @@ class QuestionAndContext2TextProblem(Text2TextProblem):
 
     QUESTION_SEPARATOR, QUESTION_SEPARATOR_ID = "<EOQ>", 2
     additional_reserved_tokens = [QUESTION_SEPARATOR]
-    _text_fields = ("inputs", "context", "targets")
+    text_fields = ("inputs", "context", "targets")
 
 
 # Problems with one text per example: language models, where it is the target, and classification
@@ -435,7 +442,7 @@ class Text2ClassProblem(SingleTextProblem):
     num_classes: int
     loss_multiplier = 1.0  # of characters, too: one class is predicted, not every character
     quality_metric = "f1"
-    _text_fields = ("inputs",)
+    text_fields = ("inputs",)
 
     def __init__(self, was_reversed: bool = False, was_copy: bool = False):
         super().__init__(was_reversed, was_copy)

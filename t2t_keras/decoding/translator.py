@@ -474,10 +474,6 @@ def _token_scores(model, sides):
     return tf.where(targets == PAD_ID, 0.0, log_p)
 
 
-_LOGITS = 8
-"""A scoring batch has 1/8 of a search's tokens, because it holds the logits of all positions."""
-
-
 class Pair(NamedTuple):
     """A source and its target as ids; for a language model only the target."""
 
@@ -520,7 +516,8 @@ class PairScorer:
         self.report = report or warn
         limits = BatchLimits(
             items=self.settings.batch_size,
-            tokens=-(-self.settings.batch_tokens // _LOGITS),
+            # An eighth of a search's, because a batch holds the logits of all positions.
+            tokens=-(-self.settings.batch_tokens // 8),
             window=WINDOW,
         )
         self.batcher = LengthBatcher(self, limits, self.report)

@@ -34,11 +34,6 @@ ALIGN = "align"
 WITH_PHRASES = "translate_with_phrases"
 """The signature of a translation SavedModel exported with `phrases`."""
 
-SCORED_TOKENS = 2048
-"""Maximum number of tokens scored together; each has V logits."""
-
-_EDGES = f"^[{SPACES}]+|[{SPACES}]+$"  # what `str.strip` removes
-
 _TEXTS = tf.TensorSpec([None], tf.string)
 _ROWS = tf.RaggedTensorSpec([None, None], tf.int32, row_splits_dtype=tf.int64)
 _REAL = tf.TensorSpec([], tf.float32)
@@ -309,7 +304,8 @@ class _Parts:
 
     def encode(self, side, text):
         """Texts [B] -> ids [B, None] with end of sentence, and which rows were cut, [B]."""
-        text = tf.strings.regex_replace(_valid(text), _EDGES, "")
+        edges = f"^[{SPACES}]+|[{SPACES}]+$"  # what `str.strip` removes
+        text = tf.strings.regex_replace(_valid(text), edges, "")
         ids = self.encoders[side].encode_tensor(text)
         ends = tf.fill([tf.size(text), 1], EOS_ID)
         return cut(tf.concat([ids, ends], 1), self.limit)
@@ -409,7 +405,7 @@ class _Parts:
             tf.cast(longer, tf.int32),
             [empty],
             most_rows=self.rows,
-            most_tokens=min(self.tokens, SCORED_TOKENS),
+            most_tokens=min(self.tokens, 2048),  # each has V logits
         )
         return results
 

@@ -201,9 +201,6 @@ def perplexity(loss: float) -> float:
         return math.inf
 
 
-EVALUATIONS_FILE = "evaluations.jsonl"
-
-
 class EvaluationHistory:
     """Dev metrics by step: `evaluations.jsonl` of a run, one JSON object per line.
 
@@ -212,7 +209,7 @@ class EvaluationHistory:
     """
 
     def __init__(self, directory: str, until: int, write: bool = True):
-        self._path = Path(directory) / EVALUATIONS_FILE
+        self._path = Path(directory) / "evaluations.jsonl"
         self._write = write
         self.figures: dict[int, dict[str, float]] = {}
         lines = iterate_raw_lines(self._path) if self._path.exists() else ()
@@ -289,7 +286,6 @@ class EarlyStopping:
 
 QUALITIES = ("bleu", "f1")
 """The metrics that need decoding; messages have them in capitals."""
-
 
 T2T_METRICS = (*teacher_forced.METRICS, "neg_log_perplexity")
 """The metrics by T2T's names that a problem's `eval_metrics` may list, besides accuracy."""

@@ -45,13 +45,7 @@ from t2t_keras.training.evaluation import (
     in_words,
     require_metrics,
 )
-from t2t_keras.training.reporting import (
-    EventLog,
-    LossRecord,
-    RunRecord,
-    TrainingProgress,
-    versions,
-)
+from t2t_keras.training.reporting import EventLog, LossRecord, RunRecord, TrainingProgress, versions
 from t2t_keras.training.run_checkpoint import PREFIX, RunCheckpoints
 from t2t_keras.training.train_step import StepSums
 from t2t_keras.training.warm_start import warm_start
