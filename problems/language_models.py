@@ -57,12 +57,6 @@ def _files(tmp_dir: PathLike, archive: str, pattern: str) -> list[Path]:
     return local_sources(tmp_dir, [[archive, ("tsv", 0, 1, pattern)]])[0].paths
 
 
-def _fetched(url: str, path: Path) -> Path:
-    if not path.exists():
-        fetch(url, path)
-    return path
-
-
 def _derived(base: type[Text2SelfProblem], name: str, **attributes) -> type[Text2SelfProblem]:
     return derive_problem(base, f"Languagemodel{name}", **attributes)
 
@@ -188,7 +182,7 @@ class LanguagemodelLm1b32k(LinesProblem):
         return _files(tmp_dir, url, f"{_LM1B}/{kind}-monolingual.tokenized.shuffled/news.en{part}")
 
     def lines(self, tmp_dir: PathLike, split: str) -> Iterator[str]:
-        path = _fetched(self.WORDS, Path(tmp_dir) / "vocab-2016-09-10.txt.en")
+        path = fetch(self.WORDS, Path(tmp_dir) / "vocab-2016-09-10.txt.en")
         known = {line.strip() for line in iterate_lines(path)}
         for line in super().lines(tmp_dir, split):
             yield " ".join(word if word in known else "UNK" for word in line.split())
@@ -225,7 +219,7 @@ class LanguagemodelWikiXmlV8kL1k(ChoppedTextProblem):
 
     def documents(self, tmp_dir: PathLike, split: str) -> Iterator[str]:
         """Yields the text of each part of the dump that belongs to a split."""
-        path = _fetched(_WIKIPEDIA, Path(tmp_dir) / Path(_WIKIPEDIA).name)
+        path = fetch(_WIKIPEDIA, Path(tmp_dir) / Path(_WIKIPEDIA).name)
         for number, part in enumerate(_parts(path)):
             if (number % self.dev_fraction == 0) == (split != DatasetSplit.TRAIN):
                 yield self.text(part.decode("utf-8", "ignore"))

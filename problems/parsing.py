@@ -65,8 +65,7 @@ class ParsingEnglishSemisup32k(ParsingProblem):
         """Yields words and tags of evenly spaced trees of each corpus, up to `_VOCAB_CHARACTERS`."""
         for files in self.tree_files(tmp_dir, DatasetSplit.TRAIN):
             for sample in self.samples_of(spaced_trees(files, _VOCAB_CHARACTERS)):
-                yield sample["inputs"]
-                yield sample["targets"]
+                yield from (sample[field] for field in self.text_fields)
 
 
 @register_problem
@@ -115,15 +114,13 @@ class TagTokens(ParsingProblem):
     training trees; other tags are "<UNK>".
     """
 
+    text_fields = ("inputs",)  # of subwords
+
     @property
     def vocab_filenames(self) -> tuple[str, str]:
         """The file names of the vocabularies of inputs and targets."""
         tags = f"vocab.{self.dataset_filename()}.tags.{VocabType.TOKEN}"
         return str(self.vocab_filename), tags
-
-    def generate_text_for_vocab(self, data_dir: PathLike, tmp_dir: PathLike) -> Iterator[str]:
-        """Yields only the words; the base class alternates words and tags."""
-        yield from itertools.islice(super().generate_text_for_vocab(data_dir, tmp_dir), 0, None, 2)
 
     def get_or_create_encoders(self, data_dir: PathLike, tmp_dir: PathLike) -> dict[str, Any]:
         self.get_or_create_vocab(data_dir, tmp_dir)
@@ -142,7 +139,7 @@ class TagTokens(ParsingProblem):
         words = self.get_or_create_vocab(data_dir, None, force_get=True)
         path, learned = self._paths(data_dir)
         if not path.exists():
-            raise absent_vocabulary(self, data_dir, path.name)
+            raise absent_vocabulary(self, path)
         # Version 0.1.0 built the vocabulary from all splits, without "<UNK>", and wrote no grammar.
         unknown = UNKNOWN if UNKNOWN in path.read_text("utf-8").split() else None
         tags = TagEncoder(path, replace_oov=unknown)
@@ -204,11 +201,7 @@ class ParsingIcelandic16k(TwoVocabularyProblem):
 
     def generate_samples(self, data_dir: PathLike, tmp_dir: PathLike, split: str) -> Samples:
         """Yields the pairs of a file; drops those with an empty side or without a tab."""
-        for inputs, targets in _pairs(tmp_dir, split):
-            if inputs and targets:
-                yield {"inputs": inputs, "targets": targets}
-            else:
-                self.dropped["empty"] += 1
+        return self.samples_of_pairs(_pairs(tmp_dir, split))
 
     def generate_text_of_sides(self, tmp_dir: PathLike, sides: Sequence[int]) -> Iterator[str]:
         """Yields the inputs (side 0), the targets (side 1) or both of all training pairs."""

@@ -192,7 +192,7 @@ class WordListProblem(Text2TextProblem):
         path = Path(data_dir) / str(self.vocab_filename)
         if self.vocab_type == VocabType.TOKEN and not path.exists():
             if force_get or tmp_dir is None:
-                raise absent_vocabulary(self, data_dir)
+                raise absent_vocabulary(self, path)
             words = self.words(tmp_dir)
             with atomic_write(path) as partial:
                 TokenTextEncoder(vocab_list=words).store_to_file(partial)

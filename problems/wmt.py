@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Iterator, Sequence
-from functools import cache, partial
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +12,7 @@ from t2t_keras.data.problem import with_shards
 from t2t_keras.data.text_problem import PathLike
 from t2t_keras.data.translate import TwoVocabularyProblem
 from t2t_keras.registry import derive_problem, register_problem, register_problem_alias
+from t2t_keras.text.lines import warn_once
 
 _STATMT = "http://www.statmt.org"
 _WMT13 = f"{_STATMT}/wmt13/training-parallel"
@@ -353,10 +353,5 @@ class TranslateEnzhWmt32k(TranslateEnzhWmt8k):
         placed = {source[0] for source in sources if "://" not in source[0]}
         absent = {archive for archive in placed if not (Path(tmp_dir) / archive).exists()}
         for archive in sorted(absent):
-            _print_once(f"{self.name}: without {archive}, which is not in {tmp_dir}")
+            warn_once(f"{self.name}: without {archive}, which is not in {tmp_dir}")
         return [source for source in sources if source[0] not in absent]
-
-
-@cache
-def _print_once(line: str) -> None:
-    print(line, file=sys.stderr, flush=True)

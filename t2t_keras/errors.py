@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import difflib
 import re
 import sys
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from typing import Any, TextIO
 
 __all__ = ["UserError"]
@@ -38,6 +39,15 @@ def require_several(name: str, texts: Any) -> None:
     """Raises a `UserError` for one text in the place of several, whose letters would count as texts."""
     if isinstance(texts, str | bytes):
         raise UserError(f"{name} takes a list of texts, got one, {texts!r}: put it in brackets.")
+
+
+@contextlib.contextmanager
+def importing(what: str, remedy: str) -> Iterator[None]:
+    """Turns the `ImportError` of an optional package into the `UserError` "WHAT (REASON): REMEDY."."""
+    try:
+        yield
+    except ImportError as error:
+        raise UserError(f"{what} ({error}): {remedy}.") from error
 
 
 def warn(message: str) -> None:

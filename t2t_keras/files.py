@@ -17,11 +17,13 @@ from typing import Any, BinaryIO
 
 from t2t_keras.errors import UserError
 
+PathLike = str | os.PathLike
+
 # Atomic writing
 
 
 @contextlib.contextmanager
-def atomic_write(path: str | os.PathLike, suffix: str = "", locked: bool = False) -> Iterator[Path]:
+def atomic_write(path: PathLike, suffix: str = "", locked: bool = False) -> Iterator[Path]:
     """Yields a temporary path; on exit, the file or directory written there is renamed to `path`.
 
     After a kill, a full disk or a power cut, `path` is either unchanged or completely new. A
@@ -47,7 +49,7 @@ def _remove(path: Path) -> None:
         path.unlink(missing_ok=True)
 
 
-def followed(path: str | os.PathLike) -> str:
+def followed(path: PathLike) -> str:
     """Returns the path that a file written to `path` gets: the target of a link, which stays."""
     return os.path.realpath(path) if os.path.islink(path) else os.fspath(path)
 
@@ -88,7 +90,7 @@ def publish_together(directory: Path, names: Mapping[str, str]) -> None:
     finish_publishing(directory)
 
 
-def finish_publishing(directory: str | os.PathLike) -> None:
+def finish_publishing(directory: PathLike) -> None:
     """Finishes an interrupted `publish_together`; call it before reading the directory's files."""
     record = Path(directory, _TOGETHER)
     if not os.path.exists(record):  # unlike `Path.exists`, no error for a name that is too long
@@ -109,7 +111,7 @@ def finish_publishing(directory: str | os.PathLike) -> None:
         record.unlink(missing_ok=True)
 
 
-def is_publishing(directory: str | os.PathLike) -> bool:
+def is_publishing(directory: PathLike) -> bool:
     """Returns True if a `publish_together` in the directory is unfinished."""
     return os.path.exists(Path(directory, _TOGETHER))
 
@@ -126,7 +128,7 @@ def _sync(path: Path) -> None:
         os.close(descriptor)
 
 
-def write_text(path: str | os.PathLike, text: str) -> None:
+def write_text(path: PathLike, text: str) -> None:
     """Writes a UTF-8 file atomically; raises UserError, and keeps an old file, if it cannot."""
     with writing(path), atomic_write(path) as partial:
         partial.write_text(text, "utf-8")
@@ -137,7 +139,7 @@ def json_text(value: Mapping[str, Any]) -> str:
     return json.dumps(value, indent=1, sort_keys=True) + "\n"
 
 
-def write_json(path: str | os.PathLike, value: Mapping[str, Any]) -> None:
+def write_json(path: PathLike, value: Mapping[str, Any]) -> None:
     """Writes an object as `json_text`; see `write_text`."""
     write_text(path, json_text(value))
 
@@ -181,7 +183,7 @@ def lock(
 
 @contextlib.contextmanager
 def locked_directory(
-    directory: str | os.PathLike, before_waiting: Callable[[], object] = lambda: None
+    directory: PathLike, before_waiting: Callable[[], object] = lambda: None
 ) -> Iterator[None]:
     """Locks a directory against other processes that lock it; see `lock`."""
     descriptor = os.open(directory, os.O_RDONLY)
@@ -192,7 +194,7 @@ def locked_directory(
         os.close(descriptor)
 
 
-def open_locked(path: str | os.PathLike, name: str) -> BinaryIO:
+def open_locked(path: PathLike, name: str) -> BinaryIO:
     """Opens a file for appending, creates it if absent, and locks it.
 
     The process that held the lock may have renamed or removed the file: then it opens a new one.
@@ -211,7 +213,7 @@ def open_locked(path: str | os.PathLike, name: str) -> BinaryIO:
 
 
 @contextlib.contextmanager
-def locked_name(path: str | os.PathLike) -> Iterator[None]:
+def locked_name(path: PathLike) -> Iterator[None]:
     """Locks a file or directory that need not exist, through PATH.lock; see `lock`."""
     with open_locked(f"{path}.lock", str(path)) as file:
         try:
@@ -237,7 +239,7 @@ _SHOWN = 60  # characters of a wrong value in its error
 _NESTED = 100  # maximum depth of objects and lists
 
 
-def read_json(path: str | os.PathLike, kind: Kind = dict, remedy: str = "") -> Any:
+def read_json(path: PathLike, kind: Kind = dict, remedy: str = "") -> Any:
     """Reads a JSON file and checks the kinds of its values.
 
     Raises:
@@ -305,7 +307,7 @@ def require_kind(value: Any, kind: Kind, name: str, remedy: str = "", field: str
 
 
 @contextlib.contextmanager
-def writing(name: str | os.PathLike) -> Iterator[None]:
+def writing(name: PathLike) -> Iterator[None]:
     """Turns an `OSError` inside it into the `UserError` "NAME cannot be written: REASON"."""
     try:
         yield

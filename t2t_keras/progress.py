@@ -89,10 +89,8 @@ class CountProgress(Progress):
     rate leaves out what was `done` at the start.
     """
 
-    def __init__(
-        self, name: str, unit: str, total: float | None = None, done: float = 0, every: float = 5.0
-    ):
-        super().__init__(every, rewrite=False)
+    def __init__(self, name: str, unit: str, total: float | None = None, done: float = 0):
+        super().__init__(every=5.0, rewrite=False)
         self.name, self.unit, self.total, self.before = name, unit, total, done
         self._start = self._last
 

@@ -589,16 +589,6 @@ class HParams:
             recorded[name] = new._setting(name)._replace(allowed=ANY).checked(name, value)
         return cls._of(recorded, set_name, {})
 
-    @classmethod
-    def from_t2t_json(cls, values: Mapping[str, Any]) -> tuple[HParams, list[str]]:
-        """Reads the settings in a `hparams.json` that tensor2tensor wrote beside a run.
-
-        Also returns the sorted names that do not exist here (T2T's files also hold directories, step
-        counts, and settings of older and other models).
-        """
-        known = {name: value for name, value in values.items() if name in SETTINGS}
-        return cls.from_dict(known), sorted(set(values) - set(known))
-
     def __setattr__(self, name: str, value: Any) -> NoReturn:
         self._setting(name)
         raise SettingError(f"settings cannot be changed in place: use replace({name}={value!r})")

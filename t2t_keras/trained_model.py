@@ -116,10 +116,8 @@ class TrainedModel:
         problem: the problem or its name; by default the recorded one.
         data_dir: directory of the vocabulary; by default that of training, or that of the checkpoint.
         hparams: settings, if none are recorded beside the checkpoint.
-        model: registered name, if none is recorded.
         settings: how to decode.
-        precision: see `in_precision`; by default the hparam `activation_dtype`.
-        target_space_id: instead of the recorded one or the problem's.
+        model, precision, target_space_id: see `load`.
 
     Attributes:
         model: a `Transformer` or an `Ensemble`.

@@ -116,7 +116,7 @@ class Golden(NamedTuple):
 def load(name: str) -> Golden:
     folder = FOLDER / name
     if folder == RELEASE:
-        hp, _ = HParams.from_t2t_json(json.loads((folder / "hparams.json").read_text()))
+        hp, _ = t2t.checkpoints.read_settings(str(folder))
         arrays = read_arrays(folder / "expected.npz")
         space, size = int(arrays["target_space_id"]), arrays["logits"].shape[-1]
         new = functools.partial(t2t.Transformer.of_sizes, hp, size, size, target_space_id=space)

@@ -13,7 +13,7 @@ from networks import small_model
 
 import t2t_keras as t2t
 from t2t_keras.checkpoints.names import split_table
-from t2t_keras.checkpoints.t2t import write, write_state
+from t2t_keras.checkpoints.t2t import STATE_FILE, state_text, write
 from t2t_keras.errors import UserError
 
 TABLE = "transformer/symbol_modality_23_16/shared"
@@ -213,7 +213,7 @@ def test_any_character_in_a_path(model, tmp_path, folder):
     """TensorFlow's reader takes some of them for a pattern."""
     path = str(tmp_path / folder / "my[1].ckpt")
     t2t.checkpoints.save_t2t(model, path)
-    write_state(os.path.dirname(path), ["my[1].ckpt"])
+    Path(path).with_name(STATE_FILE).write_text(state_text(["my[1].ckpt"]))
     for place in (path, os.path.dirname(path)):
         assert_loads(place, model)
     with open(path + ".index", "ab") as file:

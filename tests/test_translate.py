@@ -271,7 +271,9 @@ def test_chinese_corpora_that_are_asked_for_are_used_when_they_are_there(chinese
     for _ in range(2):
         pairs = expected("zh", "nc13") + expected("zh", *names, count=1)
         assert samples(problem, chinese, "train") == pairs
-    message = f"translate_enzh_wmt32k: without UNv1.0.en-zh.tar.gz, which is not in {chinese}\n"
+    message = (
+        f"warning: translate_enzh_wmt32k: without UNv1.0.en-zh.tar.gz, which is not in {chinese}\n"
+    )
     assert capsys.readouterr().err == message
 
 

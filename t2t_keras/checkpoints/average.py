@@ -59,9 +59,8 @@ def average(prefixes: Sequence[str], output: str) -> int:
         os.makedirs(directory, exist_ok=True)
         # Training itself locks the directory of a run.
         with locked_directory(directory) if beside else locked_name(output):
-            beside = files_beside(
-                output, prefixes
-            )  # other averages may have been written meanwhile
+            # Other averages may have been written meanwhile.
+            beside = files_beside(output, prefixes)
             t2t.write(output, {**mean, STEP: np.asarray(step, np.int64)}, beside)
     return step
 
@@ -135,12 +134,6 @@ def files_beside(output: str, prefixes: Sequence[str]) -> dict[str, str]:
     }
 
 
-_IDENTITY = (
-    *("problem", "model", "source_vocab_size", "target_vocab_size", "target_space_id"),
-    "vocabulary",
-)
-
-
 def _difference(first: str, other: str) -> str:
     """Returns the first difference between the settings in two directories, or ""."""
     (first_hp, first_run), (other_hp, other_run) = map(read_settings, (first, other))
@@ -148,7 +141,8 @@ def _difference(first: str, other: str) -> str:
     if first_hp and other_hp:
         differing = first_hp.diff(other_hp)
         pairs = {name: differing[name] for name in INFERENCE_SETTINGS if name in differing}
-    for name in _IDENTITY:
+    identity = ("problem", "model", "source_vocab_size", "target_vocab_size", "target_space_id")
+    for name in (*identity, "vocabulary"):
         values = (first_run.get(name), other_run.get(name))
         if None not in values and values[0] != values[1]:
             pairs[name] = values
@@ -156,10 +150,6 @@ def _difference(first: str, other: str) -> str:
 
 
 # Selection of checkpoints
-
-
-CLOCK_SLACK = 0.95
-"""Fraction of `minutes` that is enough, because the time to write a checkpoint varies."""
 
 
 def last_checkpoints(
@@ -196,7 +186,7 @@ def last_checkpoints(
             continue
         try:
             written = os.path.getmtime(candidate + ".index")
-            if minutes and written > before - minutes * 60 * CLOCK_SLACK:
+            if minutes and written > before - 0.95 * 60 * minutes:  # the time to write one varies
                 continue
             t2t.require_whole(candidate)
         except OSError as error:  # a run may still be removing old checkpoints

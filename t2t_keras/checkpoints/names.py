@@ -20,7 +20,6 @@ _SLOT = re.compile(
     r"|ExponentialMovingAverage|slot_\w+|v[rc]?|m|iter)$"
 )
 
-
 _DENSE = {"kernel": "kernel", "bias": "bias"}
 _KERNEL = {"kernel": "kernel"}
 _NORM = {"layer_norm/layer_norm_scale": "gamma", "layer_norm/layer_norm_bias": "beta"}

@@ -164,10 +164,9 @@ def left_out_of_t2t(directory: str, hp: HParams, problem: str, replicas: int) ->
         for name in OTHER_TRAINING
         if theirs.get(name, SETTINGS[name].default) != SETTINGS[name].default
     ]
-    unknown = HParams.from_t2t_json(theirs)[1]
     left_out += [
         f"{name}={theirs[name]} (there is no such setting)"
-        for name in unknown
+        for name in sorted(theirs.keys() - SETTINGS.keys())
         if name not in hp and name not in _NO_SETTINGS and theirs[name] not in _OFF
     ]
     flags = flags_of_t2t(directory)
@@ -194,11 +193,10 @@ def read_settings(directory: str) -> tuple[HParams | None, dict[str, Any]]:
     if os.path.exists(hparams_path):
         try:
             values = read_json(hparams_path)
-            # T2T's file, also its copy beside an average, holds names that are no settings.
             if "hparams_set" in run:
                 hp = recorded_settings(values, run["hparams_set"])
-            else:
-                hp, _ = HParams.from_t2t_json(values)
+            else:  # T2T's, also beside an average: it has names of older models and of no settings, too
+                hp = HParams.from_dict({n: v for n, v in values.items() if n in SETTINGS})
         except SettingError as error:
             raise UserError(f"{hparams_path}: {error}.") from error
         if run.get(SETTINGS_DIGEST, _digest(values)) != _digest(values):

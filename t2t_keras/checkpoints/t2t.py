@@ -21,7 +21,7 @@ import numpy as np
 
 from t2t_keras.checkpoints.names import is_slot, is_table, is_weight, split_table, t2t_variables
 from t2t_keras.errors import UserError, warn
-from t2t_keras.files import finish_publishing, is_publishing, publish, publish_together, write_text
+from t2t_keras.files import finish_publishing, is_publishing, publish, publish_together
 from t2t_keras.transformer import TARGET_SPACES
 
 _TABLE_SHARD = re.compile(r"^(.*/symbol_modality_[^/]+/[^/]+)/weights_(\d+)(/[^/]+)?$")
@@ -214,11 +214,6 @@ def write(path: str, arrays: Mapping[str, Any], beside: Mapping[str, str] = {}) 
 
 def _data_files(prefix: str) -> list[str]:
     return sorted(glob.glob(glob.escape(prefix) + ".data-*-of-*"))
-
-
-def write_state(directory: str, names: Sequence[str]) -> None:
-    """Writes the file `checkpoint`; see `state_text`."""
-    write_text(Path(directory) / STATE_FILE, state_text(names))
 
 
 def state_text(names: Sequence[str]) -> str:

@@ -7,6 +7,7 @@ Examples:
 
 from __future__ import annotations
 
+import operator
 import os
 
 from t2t_keras.cli import app, options
@@ -42,15 +43,13 @@ def main() -> None:
     from t2t_keras import checkpoints
 
     if FLAGS.checkpoints:
-        if not all(name.strip() for name in FLAGS.checkpoints):
+        names = [name.strip() for name in FLAGS.checkpoints]
+        if not all(names):
             raise UserError(
                 f"--checkpoints={','.join(FLAGS.checkpoints)} has an empty name: remove it."
             )
-        paths = [
-            os.path.join(prefix, name) if os.path.isdir(prefix) else prefix + name
-            for name in (name.strip() for name in FLAGS.checkpoints)
-        ]
-        paths = [checkpoints.resolve(os.path.expanduser(path)) for path in paths]
+        join = os.path.join if os.path.isdir(prefix) else operator.add
+        paths = [checkpoints.resolve(os.path.expanduser(join(prefix, name))) for name in names]
     else:
         paths = checkpoints.last_checkpoints(prefix, FLAGS.num_last_checkpoints, **limits)
     step = checkpoints.average(paths, output)

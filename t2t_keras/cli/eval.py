@@ -18,8 +18,6 @@ from t2t_keras.cli import app, options
 from t2t_keras.cli.options import FLAGS, integer, number, string, switch
 from t2t_keras.errors import UserError, warn
 
-_SECONDS_TO_SLEEP = 2.0
-
 
 def define_flags() -> None:
     options.define("problem", "data_dir", "target_space_id", *options.MODEL)
@@ -133,7 +131,7 @@ def checkpoints_of_run(directory: str, min_steps: int, wait_minutes: float) -> I
                 yield new[0]
             last = time.monotonic()
         elif time.monotonic() - last < wait_minutes * 60:
-            time.sleep(_SECONDS_TO_SLEEP)
+            time.sleep(2)
         else:
             return
 

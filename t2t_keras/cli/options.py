@@ -50,7 +50,6 @@ positive = partial(flags.DEFINE_integer, lower_bound=1)
 number = partial(flags.DEFINE_float, lower_bound=0)
 seed = partial(integer, "random_seed", upper_bound=2**32 - 1)  # the largest that NumPy accepts
 
-
 _SHARED = {
     "problem": "Problem, such as translate_ende_numbers.",
     "data_dir": "Directory of vocabulary and shards.",

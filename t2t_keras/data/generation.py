@@ -31,7 +31,7 @@ from t2t_keras.data.reading import Buckets
 from t2t_keras.data.records import Lists, read_segment, write_piece
 from t2t_keras.data.shards import PathLike, SplitIndex, Table
 from t2t_keras.errors import UserError
-from t2t_keras.files import atomic_write, open_locked, publish, read_json
+from t2t_keras.files import atomic_write, content_digest, open_locked, publish, read_json
 from t2t_keras.ids import EOS_ID
 from t2t_keras.progress import CountProgress
 
@@ -293,9 +293,9 @@ class Generation:
         problem, split = self.problem, self.split
         progress = CountProgress(f"{problem.name} {split}", "pairs")
         try:
-            prefixes = {"inputs": problem.inputs_prefix, "targets": problem.targets_prefix}
-            tasks = self._missing_pieces(samples, (encoders, prefixes))
-            for _ in run_ordered(_make_piece, tasks, problem.processes, (encoders, prefixes)):
+            coding = encoders, problem.text_prefixes
+            tasks = self._missing_pieces(samples, coding)
+            for _ in run_ordered(_make_piece, tasks, problem.processes, coding):
                 progress.update(self._counts.kept)
             if not self._counts.kept:
                 raise UserError(
@@ -327,9 +327,8 @@ class Generation:
             texts = {field: [sample[field] for sample in piece] for field in fields}
             first = self._counts.kept
             self._counts.kept += len(piece)
-            content = hashlib.blake2b(setting, digest_size=16)
-            content.update(repr((first, shard_of, texts)).encode())
-            path = self.work / f"{first:012d}-{content.hexdigest()}.npy"
+            digest = content_digest(setting + repr((first, shard_of, texts)).encode())
+            path = self.work / f"{first:012d}-{digest}.npy"
             self._pieces.append(path)
             if not path.exists():
                 self.work.mkdir(exist_ok=True)
@@ -380,8 +379,7 @@ class Generation:
 
     def _finished_shards(self, finishing: _Finishing) -> set[Path]:
         """Returns the shards that an earlier call made from the same pieces; deletes others."""
-        made_of = repr(([path.name for path in self._pieces], finishing))
-        digest = hashlib.blake2b(made_of.encode(), digest_size=16).hexdigest()
+        digest = content_digest(repr(([p.name for p in self._pieces], finishing)).encode())
         if self._note.exists() and self._note.read_text() == digest:
             return {path for path in self.paths if path.exists()}
         for path in self.paths:
@@ -420,7 +418,7 @@ def _make_piece(path: Path, first: int, samples: Mapping[str, Sequence], *dealt:
     """Encodes samples (a list per field) and stores them; `first` is the number of the first."""
     encoders, prefixes = _coding
     coded = {
-        side: [[*encoder.encode(prefixes[side] + text), EOS_ID] for text in samples[side]]
+        side: [[*encoder.encode(prefixes.get(side, "") + text), EOS_ID] for text in samples[side]]
         for side, encoder in encoders.items()
     }
     write_piece(path, records.columns({**samples, **coded}, first + 1), *dealt)

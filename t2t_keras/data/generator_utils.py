@@ -19,6 +19,7 @@ import numpy as np
 
 from t2t_keras.data.problem import SPLITS
 from t2t_keras.data.records import pack
+from t2t_keras.data.shards import shard_paths
 from t2t_keras.data.sources import PathLike, fetch, local_sources, text_size
 from t2t_keras.data.translate import spread
 from t2t_keras.errors import UserError, warn
@@ -273,8 +274,7 @@ def sharded_name(base_name: str, shard: int, total_shards: int) -> str:
 
 
 def _paths(split: str, problem: str, output_dir: PathLike, num_shards: int) -> list[str]:
-    names = shard_filepath(f"{problem}-{split}", num_shards)
-    return [os.path.join(output_dir, name) for name in names]
+    return [*map(os.fspath, shard_paths(output_dir, problem, split, num_shards))]
 
 
 train_data_filenames, dev_data_filenames, test_data_filenames = (

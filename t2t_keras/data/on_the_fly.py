@@ -138,9 +138,7 @@ class TextBatches(SplitBatches):
         samples = _samples(self._problem, *self._directories, self._split)
         if shuffle:
             samples = _shuffled(samples, random.Random(f"{self.options.seed} {epoch}"))
-        prefixes = {"inputs": self._problem.inputs_prefix, "targets": self._problem.targets_prefix}
-        if self._problem.num_classes:
-            prefixes = dict.fromkeys(prefixes, "")
+        prefixes = {} if self._problem.num_classes else self._problem.text_prefixes
         seeds = random.Random(f"subwords {self.options.seed} {epoch}")
         while True:
             try:
@@ -153,7 +151,7 @@ class TextBatches(SplitBatches):
             if not chunk:
                 return
             texts = [
-                [(prefixes[side] + sample[side]).encode() for sample in chunk]
+                [(prefixes.get(side, "") + sample[side]).encode() for sample in chunk]
                 for side in self._problem.sides
             ]
             yield *texts, seeds.getrandbits(31)

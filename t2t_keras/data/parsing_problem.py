@@ -87,13 +87,8 @@ class ParsingProblem(Text2TextProblem):
 
     def samples_of(self, trees: Iterator[Tree]) -> Iterator[dict[str, str]]:
         """Yields the words and tags of trees."""
-        for tree in trees:
-            prepared = self.prepare(tree)
-            words, tags = linearize(prepared) if prepared else ("", "")
-            if words and tags:
-                yield {"inputs": words, "targets": tags}
-            else:
-                self.dropped["empty"] += 1
+        prepared = map(self.prepare, trees)
+        return self.samples_of_pairs(linearize(tree) if tree else ("", "") for tree in prepared)
 
     @property
     def quality_metric(self) -> str:

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable, Mapping, Sequence
+from functools import partialmethod
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
+from t2t_keras.data.shards import PathLike, shard_paths
 from t2t_keras.errors import UserError
 from t2t_keras.model_kinds import CLASSIFICATION, LANGUAGE_MODEL, TRANSLATION, Kind
 from t2t_keras.registry import default_name
@@ -158,43 +160,30 @@ class Problem:
         """The names of all vocabulary files in `data_dir`: `vocab_filename`, unless each side has its own."""
         return (self.vocab_filename,)
 
-    def filepattern(self, data_dir: str | os.PathLike, split: str) -> str:
+    def filepattern(self, data_dir: PathLike, split: str) -> str:
         """Returns the glob pattern of the shards of a split."""
         return os.path.join(data_dir, f"{self.dataset_filename()}-{split}-*")
 
     def data_filepaths(
-        self, split: str, data_dir: str | os.PathLike, num_shards: int, shuffled: bool
+        self, split: str, data_dir: PathLike, num_shards: int, shuffled: bool
     ) -> list[str]:
         """Returns the paths of the shards of a split (T2T's); their names tell if not `shuffled`."""
         name = self.dataset_filename() + ("" if shuffled else "-unshuffled")
-        return [
-            os.path.join(data_dir, f"{name}-{split}-{number:05d}-of-{num_shards:05d}")
-            for number in range(num_shards)
-        ]
+        return [*map(os.fspath, shard_paths(data_dir, name, split, num_shards))]
 
-    def training_filepaths(self, data_dir, num_shards: int, shuffled: bool) -> list[str]:
-        """Returns `data_filepaths` of "train"."""
-        return self.data_filepaths(DatasetSplit.TRAIN, data_dir, num_shards, shuffled)
+    training_filepaths = partialmethod(data_filepaths, DatasetSplit.TRAIN)
+    dev_filepaths = partialmethod(data_filepaths, DatasetSplit.EVAL)
+    test_filepaths = partialmethod(data_filepaths, DatasetSplit.TEST)
 
-    def dev_filepaths(self, data_dir, num_shards: int, shuffled: bool) -> list[str]:
-        """Returns `data_filepaths` of "dev"."""
-        return self.data_filepaths(DatasetSplit.EVAL, data_dir, num_shards, shuffled)
-
-    def test_filepaths(self, data_dir, num_shards: int, shuffled: bool) -> list[str]:
-        """Returns `data_filepaths` of "test"."""
-        return self.data_filepaths(DatasetSplit.TEST, data_dir, num_shards, shuffled)
-
-    def generate_data(
-        self, data_dir: str | os.PathLike, tmp_dir: str | os.PathLike, task_id: int = -1
-    ) -> None:
+    def generate_data(self, data_dir: PathLike, tmp_dir: PathLike, task_id: int = -1) -> None:
         """Hook: writes the vocabulary and the shards of all splits into `data_dir`."""
         raise missing_hook(self, "generate_data")
 
-    def feature_encoders(self, data_dir: str | os.PathLike) -> dict:
+    def feature_encoders(self, data_dir: PathLike) -> dict:
         """Hook: returns the encoder of "inputs" and of "targets", before any reversal."""
         raise missing_hook(self, "feature_encoders")
 
-    def get_feature_encoders(self, data_dir: str | os.PathLike | None = None) -> dict:
+    def get_feature_encoders(self, data_dir: PathLike | None = None) -> dict:
         """Returns the encoders of "inputs" and "targets" as the model sees them; caches them."""
         key = (self._data_dir or "") if data_dir is None else os.fspath(data_dir)
         if self._encoders is None or self._data_dir != key:
@@ -217,7 +206,7 @@ class Problem:
         defaults.input_space_id, defaults.target_space_id = self.space_ids
 
     def get_hparams(
-        self, model_hparams: Any = None, data_dir: str | os.PathLike | None = None
+        self, model_hparams: Any = None, data_dir: PathLike | None = None
     ) -> ProblemHParams:
         """Returns what `hparams` sets, as the model sees it; caches it.
 
@@ -258,7 +247,7 @@ class Problem:
         self._hparams = p
         return p
 
-    def vocab_sizes(self, data_dir: str | os.PathLike) -> dict[str, int]:
+    def vocab_sizes(self, data_dir: PathLike) -> dict[str, int]:
         """Returns the number of rows of the model's embedding tables, by side."""
         return self.get_hparams(None, data_dir).vocab_size
 

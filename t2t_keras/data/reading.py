@@ -8,7 +8,6 @@ import dataclasses
 import functools
 import itertools
 import math
-import os
 import re
 import threading
 from collections.abc import Iterator, Mapping
@@ -17,13 +16,12 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from t2t_keras.data.problem import DatasetSplit, Problem
-from t2t_keras.data.shards import SIDES, StoredExamples, read_index
+from t2t_keras.data.shards import SIDES, PathLike, StoredExamples, read_index
 from t2t_keras.errors import UserError
 from t2t_keras.settings import INT64, SETTINGS, at_least, declare
 
 if TYPE_CHECKING:
     import tensorflow as tf
-
 
 _NO_LIMIT = 10**9
 _SEED, START_STEP = declare(0), declare(0, at_least(0, INT64))
@@ -396,7 +394,7 @@ class BatchOptions:
 
 
 def dataset(
-    problem: Problem, split: str, data_dir: str | os.PathLike, hp, *, start_step: int = 0, **options
+    problem: Problem, split: str, data_dir: PathLike, hp, *, start_step: int = 0, **options
 ) -> tf.data.Dataset:
     """Returns the batches of a split: `Batches(..., **options).dataset(start_step)`."""
     return Batches(problem, split, data_dir, hp, **options).dataset(start_step)
@@ -534,7 +532,7 @@ class Batches(SplitBatches):
         self,
         problem: Problem,
         split: str,
-        data_dir: str | os.PathLike,
+        data_dir: PathLike,
         hp,
         options: BatchOptions | None = None,
         **keywords: Any,

@@ -21,10 +21,9 @@ import numpy as np
 
 from t2t_keras.data.records import FOOTER_BYTES, HEADER_BYTES, Lists, frame, smallest
 from t2t_keras.errors import UserError
-from t2t_keras.files import atomic_write
+from t2t_keras.files import PathLike, atomic_write
 from t2t_keras.progress import CountProgress
 
-PathLike = str | os.PathLike
 SIDES = ("inputs", "targets")
 _FRAME_BYTES = HEADER_BYTES + FOOTER_BYTES
 _READ_BUFFER = 2**20
@@ -103,9 +102,13 @@ def read_index(
         for number, shard in enumerate(paths):
             progress.update(number)
             tables.append(_measure(shard, sides))
-        expected = [] if stored is None else stored[0].tolist()
-        if len(expected) == len(paths):
-            _require_counts(path, paths, tables, expected)
+        if stored is not None and len(stored[0]) == len(paths):
+            for shard, table, count in zip(paths, tables, stored[0], strict=True):
+                if (found := len(table["sizes"])) != count:
+                    raise UserError(
+                        f"The shard {shard} has {found} examples, and {path.name} says {count}: "
+                        f"{_AGAIN}; or delete {path} if the shards were made anew."
+                    )
         with contextlib.suppress(OSError):
             write_index(data_dir, name, split, tables)
         stored = _joined(tables)
@@ -168,21 +171,12 @@ def _load(path: Path, paths: Sequence[Path], sides: Sequence[str]) -> tuple[_Sto
     return (counts, sizes, dict(zip(sides, lengths, strict=True))), fits
 
 
-def _require_counts(
-    index: Path, paths: Sequence[Path], tables: Sequence[Table], expected: Sequence[int]
-) -> None:
-    """Checks that shards have as many examples as when their index was stored."""
-    for path, table, count in zip(paths, tables, expected, strict=True):
-        if (found := len(table["sizes"])) != count:
-            raise UserError(
-                f"The shard {path} has {found} examples, and {index.name} says {count}: {_AGAIN}; or "
-                f"delete {index} if the shards were made anew."
-            )
-
-
 def _measure(path: Path, sides: Sequence[str]) -> Table:
     """Reads a shard completely."""
     import tensorflow as tf
+
+    def unreadable(reason: str, what: str = "is truncated or corrupt") -> UserError:
+        return UserError(f"The shard {path} {what} ({reason}): {_AGAIN}.")
 
     # TensorFlow would crash of a record that claims more bytes than its shard has. A file that
     # cannot be opened is reported below.
@@ -192,12 +186,10 @@ def _measure(path: Path, sides: Sequence[str]) -> Table:
             length = int.from_bytes(header[:8], "little")
             left -= length + _FRAME_BYTES
             if left < 0:
-                what = f"is truncated or corrupt (a record of {length:,} bytes)"
-                raise UserError(f"The shard {path} {what}: {_AGAIN}.")
+                raise unreadable(f"a record of {length:,} bytes")
             file.seek(length + FOOTER_BYTES, os.SEEK_CUR)
         if header:
-            what = f"is truncated or corrupt ({len(header)} bytes after the last record)"
-            raise UserError(f"The shard {path} {what}: {_AGAIN}.")
+            raise unreadable(f"{len(header)} bytes after the last record")
     chunks = tf.data.TFRecordDataset(str(path), buffer_size=_READ_BUFFER).batch(_MEASURED_AT_ONCE)
     columns: dict[str, list] = {"sizes": [], **{side: [] for side in sides}}
     first = 1
@@ -212,11 +204,10 @@ def _measure(path: Path, sides: Sequence[str]) -> Table:
             for side, ids in _parsed(records.numpy().tolist(), place, sides).items():
                 columns[side].append(ids.lengths.astype(np.uint32))
             first += len(sizes)
+    except tf.errors.DataLossError as error:
+        raise unreadable(error.message.splitlines()[0]) from None
     except tf.errors.OpError as error:
-        is_damaged = isinstance(error, tf.errors.DataLossError)
-        what = "is truncated or corrupt" if is_damaged else "cannot be read"
-        reason = str(error.message).splitlines()[0]
-        raise UserError(f"The shard {path} {what} ({reason}): {_AGAIN}.") from None
+        raise unreadable(error.message.splitlines()[0], "cannot be read") from None
     none = [np.zeros(0, np.uint32)]
     return {field: np.concatenate(column or none) for field, column in columns.items()}
 

@@ -40,7 +40,7 @@ from typing import Any, BinaryIO, NamedTuple
 from urllib.error import HTTPError
 
 from t2t_keras.errors import UserError
-from t2t_keras.files import atomic_write, writing
+from t2t_keras.files import PathLike, atomic_write, writing
 from t2t_keras.progress import CountProgress
 from t2t_keras.text.lines import (
     LINE_BYTES,
@@ -50,7 +50,6 @@ from t2t_keras.text.lines import (
     most_unpacked,
 )
 
-PathLike = str | os.PathLike
 Pair = tuple[str, str]
 
 _BLOCK = 1 << 18

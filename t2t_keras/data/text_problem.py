@@ -67,9 +67,12 @@ class Text2TextProblem(Problem):
     """True: the hparam `batch_size` counts tokens, for every problem."""
     _pack_fn = staticmethod(lambda: None)
     """What a `generate_data` of users may give T2T's `shuffle_dataset`: it packs nothing."""
+    text_fields: Sequence[str] = ()
+    """The fields of a sample that the vocabulary is for; by default all `sides`."""
 
     def __init__(self, was_reversed: bool = False, was_copy: bool = False):
         super().__init__(was_reversed, was_copy)
+        self.text_fields = self.text_fields or self.sides
         self.dropped: Counter[str] = Counter()
         """The number of samples that `generate_samples` has dropped, by reason."""
 
@@ -82,6 +85,19 @@ class Text2TextProblem(Problem):
     def generate_samples(self, data_dir: PathLike, tmp_dir: PathLike, split: str) -> Samples:
         """Hook: yields `{"inputs": text, "targets": text}`, a text for each of `sides`."""
         raise missing_hook(self, "generate_samples")
+
+    def samples_of_pairs(self, pairs: Iterable[tuple[str, str]]) -> Samples:
+        """Yields `{"inputs": text, "targets": text}` of pairs; drops and counts those with an empty side."""
+        for inputs, targets in pairs:
+            if inputs and targets:
+                yield {"inputs": inputs, "targets": targets}
+            else:
+                self.dropped["empty"] += 1
+
+    @property
+    def text_prefixes(self) -> dict[str, str]:
+        """The prefixes of a sample's texts, by field; others have none."""
+        return {"inputs": self.inputs_prefix, "targets": self.targets_prefix}
 
     def max_length(self, model_hparams) -> int:
         """Returns `packed_length` if examples are packed, else the hparam `max_length`."""
@@ -104,12 +120,12 @@ class Text2TextProblem(Problem):
         return None
 
     def generate_text_for_vocab(self, data_dir: PathLike, tmp_dir: PathLike) -> Iterator[str]:
-        """Yields the text to build the vocabulary from: all sides of the training samples."""
-        for sample in self._samples_for_vocab(data_dir, tmp_dir):
-            yield from (sample[side] for side in self.sides)
+        """Yields the text to build the vocabulary from: all texts of the training samples."""
+        for sample in self._samples_for_vocab(data_dir, tmp_dir, self.text_fields):
+            yield from (sample[field] for field in self.text_fields)
 
     def _samples_for_vocab(
-        self, data_dir: PathLike, tmp_dir: PathLike, fields: Collection[str] | None = None
+        self, data_dir: PathLike, tmp_dir: PathLike, fields: Collection[str]
     ) -> Iterator[Sample]:
         name, most = f"max_samples_for_vocab of {self.name}", self.max_samples_for_vocab or 0
         samples = self.generate_samples(data_dir, tmp_dir, DatasetSplit.TRAIN)
@@ -150,7 +166,7 @@ class Text2TextProblem(Problem):
         if os.path.exists(path):  # unlike `Path.exists`, no error for a name that is too long
             return kind(path)
         if lines is None:
-            raise absent_vocabulary(self, data_dir, filename)
+            raise absent_vocabulary(self, path)
         reserved, model = self.additional_reserved_tokens, self.sentencepiece_model
         if not is_pieces:
             encoder: Any = text.SubwordTextEncoder.build_from_generator(
@@ -170,7 +186,7 @@ class Text2TextProblem(Problem):
 
     def get_or_create_encoders(self, data_dir: PathLike, tmp_dir: PathLike) -> dict[str, Any]:
         """Hook: returns the encoder of each side for generating data; builds the vocabulary if absent."""
-        return dict.fromkeys(self.sides, self.get_or_create_vocab(data_dir, tmp_dir))
+        return dict.fromkeys(self.text_fields, self.get_or_create_vocab(data_dir, tmp_dir))
 
     def generate_encoded_samples(
         self, data_dir: PathLike, tmp_dir: PathLike, split: str
@@ -181,10 +197,9 @@ class Text2TextProblem(Problem):
         """
         samples = self.generate_samples(data_dir, tmp_dir, split)  # it may bring the vocabulary
         encoders = self.get_or_create_encoders(data_dir, tmp_dir)
-        prefixes = {"inputs": self.inputs_prefix, "targets": self.targets_prefix}
         for sample in whole_samples(self, split, samples, encoders):
             yield {
-                side: [*encoder.encode(prefixes[side] + sample[side]), EOS_ID]
+                side: [*encoder.encode(self.text_prefixes.get(side, "") + sample[side]), EOS_ID]
                 for side, encoder in encoders.items()
             }
 
@@ -280,12 +295,10 @@ def _wrong(problem: Problem, what: str, needed: str, got: Any) -> UserError:
     return UserError(f"{what} of {problem.name} must be {needed}, got {got!r:.60}.")
 
 
-def absent_vocabulary(
-    problem: Text2TextProblem, data_dir: PathLike, filename: str | None = None
-) -> UserError:
+def absent_vocabulary(problem: Text2TextProblem, path: Path) -> UserError:
     return UserError(
-        f"The vocabulary {Path(data_dir) / (filename or str(problem.vocab_filename))} is absent: run "
-        f"t2t-keras-datagen --problem={problem.dataset_filename()} --data_dir={data_dir} first."
+        f"The vocabulary {path} is absent: run "
+        f"t2t-keras-datagen --problem={problem.dataset_filename()} --data_dir={path.parent} first."
     )
 
 
@@ -325,25 +338,7 @@ class QuestionAndContext2TextProblem(Text2TextProblem):
 
     QUESTION_SEPARATOR, QUESTION_SEPARATOR_ID = "<EOQ>", 2
     additional_reserved_tokens = [QUESTION_SEPARATOR]
-
-    def generate_text_for_vocab(self, data_dir: PathLike, tmp_dir: PathLike) -> Iterator[str]:
-        """Yields the three texts of the training samples."""
-        fields = ("inputs", "context", "targets")
-        for sample in self._samples_for_vocab(data_dir, tmp_dir, fields):
-            yield from (sample[field] for field in fields)
-
-    def generate_encoded_samples(
-        self, data_dir: PathLike, tmp_dir: PathLike, split: str
-    ) -> Encoded:
-        """Yields the ids of the three texts, each ending in `EOS_ID`."""
-        samples = self.generate_samples(data_dir, tmp_dir, split)
-        encoder = self.get_or_create_vocab(data_dir, tmp_dir)
-        prefixes = {"inputs": self.inputs_prefix, "targets": self.targets_prefix, "context": ""}
-        for sample in whole_samples(self, split, samples, prefixes):
-            yield {
-                field: [*encoder.encode(prefix + sample[field]), EOS_ID]
-                for field, prefix in prefixes.items()
-            }
+    text_fields = ("inputs", "context", "targets")
 
 
 # Problems with one text per example: language models, where it is the target, and classification
@@ -447,6 +442,7 @@ class Text2ClassProblem(SingleTextProblem):
     num_classes: int
     loss_multiplier = 1.0  # of characters, too: one class is predicted, not every character
     quality_metric = "f1"
+    text_fields = ("inputs",)
 
     def __init__(self, was_reversed: bool = False, was_copy: bool = False):
         super().__init__(was_reversed, was_copy)
@@ -456,11 +452,6 @@ class Text2ClassProblem(SingleTextProblem):
     def class_labels(self, data_dir: PathLike | None = None) -> Sequence[str]:
         """Hook: returns the name of each class."""
         return [f"ID_{number}" for number in range(self.num_classes)]
-
-    def generate_text_for_vocab(self, data_dir: PathLike, tmp_dir: PathLike) -> Iterator[str]:
-        """Yields the texts of the training samples."""
-        for sample in self._samples_for_vocab(data_dir, tmp_dir, ["inputs"]):
-            yield sample["inputs"]
 
     def feature_encoders(self, data_dir: PathLike) -> dict:
         """Returns the encoder of the texts and the encoder of the class labels."""

@@ -73,8 +73,7 @@ class TranslateProblem(Text2TextProblem):
                 "is not supported: remove datatypes_to_clean and use the --clean_* flags."
             )
         sources = self.available(tmp_dir, self.source_data_files(split))
-        for inputs, targets in read_sources(tmp_dir, sources, self.dropped):
-            yield {"inputs": inputs, "targets": targets}
+        yield from self.samples_of_pairs(read_sources(tmp_dir, sources, self.dropped))
 
     def generate_text_for_vocab(self, data_dir: PathLike, tmp_dir: PathLike) -> Iterator[str]:
         """Yields about a million characters of each file, from lines spread over the file."""
@@ -193,11 +192,7 @@ class PairSourceProblem(Text2TextProblem):
     def generate_samples(self, data_dir: PathLike, tmp_dir: PathLike, split: str) -> Samples:
         """Yields the pairs of a split; drops and counts pairs with an empty side."""
         source = self.source(tmp_dir)
-        for inputs, targets in source.pairs(split):
-            if inputs and targets:
-                yield {"inputs": inputs, "targets": targets}
-            else:
-                self.dropped["empty"] += 1
+        yield from self.samples_of_pairs(source.pairs(split))
         if split == DatasetSplit.TRAIN:
             self.dropped.update(source.left_out)
 
@@ -457,8 +452,6 @@ def _vocabulary(problem: Text2TextProblem, train: Mapping) -> dict[str, Any]:
 
 # Text for a vocabulary: an evenly spaced sample of a corpus
 
-_MEASURED = 1000
-
 
 def evenly_spaced(every: Callable, lines: int, characters: int) -> Iterator[str]:
     """Yields every k-th line of a text, about `characters` in total.
@@ -466,7 +459,7 @@ def evenly_spaced(every: Callable, lines: int, characters: int) -> Iterator[str]
     k is chosen from the mean length of the first lines; a shorter text is yielded completely.
     `every(k)` returns lines k, 2k, 3k, ... of the text, counted from 1, which has `lines` lines.
     """
-    first = [len(line) for line in islice(every(1), _MEASURED)]
+    first = [len(line) for line in islice(every(1), 1000)]
     expected = lines * sum(first) / max(len(first), 1)
     left = characters
     for line in every(max(1, math.ceil(expected / characters))):

@@ -167,10 +167,8 @@ class PhraseSearch(NamedTuple):
         penalty = length_penalty(i + 1, self.search.alpha)
         score = (log_p + beams.alive_log_p[:, :, None]) / penalty
         batch = shape_of(tokens)[0]
-        values = (parent, tokens, log_p, score, possible)
-        found = Candidates(
-            *(ops.reshape(each, [batch, -1]) for each in values)
-        )  # [b, K * (2K + C)]
+        values = (parent, tokens, log_p, score, possible)  # [b, K, 2K + C] each
+        found = Candidates(*(ops.reshape(each, [batch, -1]) for each in values))
         return found, self._advanced(state, found)
 
     def _advanced(self, state: PhraseBeams, found: Candidates) -> Progress:

@@ -37,7 +37,6 @@ LogitsProcessor = Callable[[Any, SearchStep], Any]
 """`process(logits, step)`: logits [b, K, V] float32 -> [b, K, V]. V may be rounded up to a multiple of
 64, with logits of -1e9 there. A processor may be a NamedTuple that holds tensors of the batch, [B, ...]."""
 
-
 Constraint = Callable[[Any], Callable[[Any, SearchStep], Any]]
 """Makes a function for the texts of a batch, a list or a tensor [B]; it has the arguments of a logits
 processor and returns which tokens may come next, [b, K, V] bool. See `Problem.constraint`."""

@@ -83,12 +83,9 @@ class SourceLines:
 
 def numbered(source: SourceLines, prefixes: SourceLines | None = None) -> Iterator[Line]:
     """Yields the lines of a source with their numbers and prefixes."""
-    if prefixes is None:
-        for number, text in enumerate(source, start=1):
-            yield Line(number, text, text_bytes=len(text.encode("utf-8", "ignore")))
-        return
-    for number, (text, prefix) in enumerate(itertools.zip_longest(source, prefixes), start=1):
-        if text is None or prefix is None:
+    rows = itertools.zip_longest(source, prefixes) if prefixes else ((text, "") for text in source)
+    for number, (text, prefix) in enumerate(rows, start=1):
+        if prefixes and (text is None or prefix is None):
             more, fewer = (source, prefixes) if prefix is None else (prefixes, source)
             raise UserError(
                 f"{fewer.path} ends after {number - 1:,} lines, but {more.path} does not: "

@@ -110,7 +110,9 @@ class Translator:
         self.format_output = format_output
         self.hypotheses = s.beam_size if s.return_beams else 1
         if s.t2t_batches:
-            limits = BatchLimits(s.batch_size or SENTENCES, fixed=True, order=_by_words)
+            limits = BatchLimits(
+                s.batch_size or SENTENCES, fixed=True, order=lambda s: -len(s.text.split())
+            )
         else:
             limits = BatchLimits(
                 items=s.batch_size,
@@ -137,8 +139,7 @@ class Translator:
             UserError: the vocabulary cannot express a line; the message names it.
         """
         for name, texts in (("lines", lines), ("prefixes", prefixes), ("phrases", phrases)):
-            if isinstance(texts, str):
-                require_several(name, texts)
+            require_several(name, texts)
         given = (lines, prefixes or [""] * len(lines), phrases or [()] * len(lines))
         rows = enumerate(zip(*given, strict=True), start=1)
         sentences = (self._sentence(Line(number, *row)) for number, row in rows)
@@ -250,10 +251,6 @@ class Translator:
                 ids = ids[-most:] if cut else []
         size = line.text_bytes
         return Sentence(line.number, ids, line.text, prefix, phrases, size, len(ids))
-
-
-def _by_words(sentence: Sentence) -> int:
-    return -len(sentence.text.split())
 
 
 class Classifier(Translator):
@@ -477,10 +474,6 @@ def _token_scores(model, sides):
     return tf.where(targets == PAD_ID, 0.0, log_p)
 
 
-_LOGITS = 8
-"""A scoring batch has 1/8 of a search's tokens, because it holds the logits of all positions."""
-
-
 class Pair(NamedTuple):
     """A source and its target as ids; for a language model only the target."""
 
@@ -523,7 +516,8 @@ class PairScorer:
         self.report = report or warn
         limits = BatchLimits(
             items=self.settings.batch_size,
-            tokens=-(-self.settings.batch_tokens // _LOGITS),
+            # An eighth of a search's, because a batch holds the logits of all positions.
+            tokens=-(-self.settings.batch_tokens // 8),
             window=WINDOW,
         )
         self.batcher = LengthBatcher(self, limits, self.report)
@@ -576,13 +570,12 @@ class PairScorer:
             [*encoded(self.encoders[name], text, line.number), EOS_ID]
             for name, text in zip(names, sides, strict=True)
         )
-        source = sources[0] if sources else []
+        pair = Pair(line.number, sources[0] if sources else [], target, line.text_bytes)
         most = self.settings.max_input_size
-        longer = max(len(source), len(target))
-        if 0 < most < longer:
+        if 0 < most < pair.size:
             self.report(
-                f"line {line.number} has {longer:,} tokens, more than max_input_size={most}: "
+                f"line {line.number} has {pair.size:,} tokens, more than max_input_size={most}: "
                 "it is not scored"
             )
-            source = target = []
-        return Pair(line.number, source, target, line.text_bytes)
+            pair = pair._replace(source=[], target=[])
+        return pair

@@ -167,11 +167,8 @@ def _spec(model, encoders: Mapping[str, Any], specs):
     _fill_stack(spec.encoder, model.encoder, hp)
     _fill_stack(spec.decoder, model.decoder, hp)
 
-    for register, encoder, table in (
-        (spec.register_source_vocabulary, encoders["inputs"], source),
-        (spec.register_target_vocabulary, encoders["targets"], softmax),
-    ):
-        register(tokens(encoder, len(table)))
+    spec.register_source_vocabulary(tokens(encoders["inputs"], len(source)))
+    spec.register_target_vocabulary(tokens(encoders["targets"], len(softmax)))
     config = spec.config
     pad, config.eos_token = RESERVED_TOKENS
     config.bos_token = config.decoder_start_token = config.unk_token = pad

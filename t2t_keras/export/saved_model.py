@@ -16,11 +16,9 @@ from t2t_keras.data.records import columns, message, serialize
 from t2t_keras.decoding import DecodeSettings
 from t2t_keras.errors import UserError, nearest
 from t2t_keras.export.served import ALIGN, WITH_PHRASES, served_class
-from t2t_keras.files import atomic_write, locked_directory
+from t2t_keras.files import PathLike, atomic_write, locked_directory
 from t2t_keras.ids import EOS_ID
 from t2t_keras.precision import in_precision
-
-PathLike = str | os.PathLike
 
 
 def export_saved_model(

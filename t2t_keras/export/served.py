@@ -34,11 +34,6 @@ ALIGN = "align"
 WITH_PHRASES = "translate_with_phrases"
 """The signature of a translation SavedModel exported with `phrases`."""
 
-SCORED_TOKENS = 2048
-"""Maximum number of tokens scored together; each has V logits."""
-
-_EDGES = f"^[{SPACES}]+|[{SPACES}]+$"  # what `str.strip` removes
-
 _TEXTS = tf.TensorSpec([None], tf.string)
 _ROWS = tf.RaggedTensorSpec([None, None], tf.int32, row_splits_dtype=tf.int64)
 _REAL = tf.TensorSpec([], tf.float32)
@@ -96,11 +91,8 @@ class _Served(tf.Module):
     ):
         super().__init__(name="transformer")
         settings = settings or DecodeSettings()
-        for name, only in (
-            ("sampling_method", "argmax"),
-            ("long_inputs", "cut"),
-            ("t2t_batches", False),
-        ):
+        needed = {"sampling_method": "argmax", "long_inputs": "cut", "t2t_batches": False}
+        for name, only in needed.items():
             value = getattr(settings, name)
             if value != only:
                 raise UserError(
@@ -312,7 +304,8 @@ class _Parts:
 
     def encode(self, side, text):
         """Texts [B] -> ids [B, None] with end of sentence, and which rows were cut, [B]."""
-        text = tf.strings.regex_replace(_valid(text), _EDGES, "")
+        edges = f"^[{SPACES}]+|[{SPACES}]+$"  # what `str.strip` removes
+        text = tf.strings.regex_replace(_valid(text), edges, "")
         ids = self.encoders[side].encode_tensor(text)
         ends = tf.fill([tf.size(text), 1], EOS_ID)
         return cut(tf.concat([ids, ends], 1), self.limit)
@@ -412,7 +405,7 @@ class _Parts:
             tf.cast(longer, tf.int32),
             [empty],
             most_rows=self.rows,
-            most_tokens=min(self.tokens, SCORED_TOKENS),
+            most_tokens=min(self.tokens, 2048),  # each has V logits
         )
         return results
 
@@ -481,9 +474,8 @@ def in_batches(
         for pair in zip(done, run(order[begin : begin + rows]), strict=True):
             size = tf.maximum(*(tf.shape(tensor)[1:] for tensor in pair))
             missing = [(size - tf.shape(tensor)[1:])[:, None] for tensor in pair]
-            padding = [
-                tf.pad(one, [[1, 0], [1, 0]]) for one in missing
-            ]  # none of rows, and at the end
+            # None of rows, and at the end of the other axes.
+            padding = [tf.pad(one, [[1, 0], [1, 0]]) for one in missing]
             stacked.append(tf.concat(list(map(tf.pad, pair, padding)), 0))
         return begin + rows, list(map(tf.ensure_shape, stacked, shapes))
 

@@ -69,9 +69,8 @@ class PairAligner(PairScorer):
 
     Args:
         model: a `Transformer`.
-        encoders: "inputs" and "targets" text encoders.
         heads: see `Heads.parse`.
-        settings, report: see `PairScorer`.
+        encoders, settings, report: see `PairScorer`.
     """
 
     def __init__(self, model, encoders, heads: str = "mean", settings=None, report=None):

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from t2t_keras.errors import UserError, nearest
+from t2t_keras.errors import UserError, importing, nearest
 from t2t_keras.files import atomic_write
 from t2t_keras.inspection.attention import KINDS, AttentionData
 
@@ -113,12 +113,8 @@ def _draw_lines(axes: Axes, weights: np.ndarray, head: int, beside: float) -> No
 
 def empty_figure(width: float, height: float) -> Figure:
     """Returns a figure without axes; sizes in inches."""
-    try:
+    with importing("figures need matplotlib", "pip install 't2t-keras[plot]'"):
         from matplotlib.figure import Figure
-    except ImportError as error:
-        raise UserError(
-            "figures need matplotlib, which is not installed: pip install 't2t-keras[plot]'."
-        ) from error
     return Figure(figsize=(width, height), layout="constrained")
 
 

@@ -11,7 +11,7 @@ import unicodedata
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
-from t2t_keras.errors import UserError, require_several
+from t2t_keras.errors import UserError, importing, require_several
 
 if TYPE_CHECKING:
     from sacrebleu.metrics.bleu import BLEUScore
@@ -246,10 +246,8 @@ def rouge(references: Sequence[Sequence[str]], hypotheses: Sequence[str]) -> dic
         raise UserError(
             f"ROUGE needs a reference for each summary, got {len(references)} and {len(hypotheses)}."
         )
-    try:
+    with importing("ROUGE is missing", "pip install 't2t-keras[rouge]'"):
         from rouge_score.rouge_scorer import RougeScorer
-    except ImportError as error:
-        raise UserError(f"ROUGE is missing ({error}): pip install 't2t-keras[rouge]'.") from error
     scorer = RougeScorer(NAMES, use_stemmer=True)
     pairs = zip(references, hypotheses, strict=True)
     scores = [scorer.score_multi(list(several), hypothesis) for several, hypothesis in pairs]

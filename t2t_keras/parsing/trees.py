@@ -37,33 +37,22 @@ class Tree(NamedTuple):
     children: tuple[Tree | str, ...]
     """The phrases and tags inside a phrase, or the word of a tag."""
 
-    def _flat(self) -> tuple:
-        """Returns labels with their numbers of children, and words, in the order of the text.
-
-        What Python does with nested tuples is recursive, and not for trees as deep as a text may have.
-        """
-        flat: list = []
-        stack: list[Tree | str] = [self]
-        while stack:
-            node = stack.pop()
-            flat.append(node if isinstance(node, str) else (node.label, len(node.children)))
-            stack += () if isinstance(node, str) else reversed(node.children)
-        return tuple(flat)
+    # By brackets: Python compares nested tuples recursively, and fails for trees as deep as a text may have.
 
     def __eq__(self, other: object) -> bool:
-        return isinstance(other, Tree) and self._flat() == other._flat()
+        return isinstance(other, Tree) and [*self.brackets()] == [*other.brackets()]
 
     def __ne__(self, other: object) -> bool:
         return not self == other
 
     def __hash__(self) -> int:
-        return hash(self._flat())
+        return hash(tuple(self.brackets()))
 
     def __repr__(self) -> str:
         return f"parse_tree({str(self)!r})"
 
     def __reduce__(self):
-        return _from_flat, (self._flat(),)
+        return _from_brackets, ([*self.brackets()],)
 
     @property
     def is_tag(self) -> bool:
@@ -107,18 +96,12 @@ class Tree(NamedTuple):
         return "".join(pieces)[1:]
 
 
-def _from_flat(flat: tuple) -> Tree:
-    stack: list = []
-    for node in reversed(flat):
-        if not isinstance(node, str):
-            label, number = node
-            node = Tree(label, tuple(stack.pop() for _ in range(number)))
-        stack.append(node)
-    return stack[0]
+def _from_brackets(brackets: Iterable[Bracket]) -> Tree:
+    return build_trees(brackets, empty=True)[0]
 
 
-def build_trees(brackets: Iterable[Bracket]) -> tuple[Tree, ...]:
-    """Builds trees from matching brackets in the form of `Tree.brackets`; drops empty phrases."""
+def build_trees(brackets: Iterable[Bracket], empty: bool = False) -> tuple[Tree, ...]:
+    """Builds trees from matching brackets as of `Tree.brackets`; drops `empty` phrases by default."""
     stack: list[list[Tree]] = [[]]
     for label, word, closes in brackets:
         if word is not None:
@@ -127,7 +110,7 @@ def build_trees(brackets: Iterable[Bracket]) -> tuple[Tree, ...]:
             stack.append([])
         else:
             children = stack.pop()
-            if children:
+            if children or empty:
                 stack[-1].append(Tree(label, tuple(children)))
     return tuple(stack[0])
 

@@ -18,7 +18,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from t2t_keras.errors import UserError, nearest, require_several
+from t2t_keras.errors import UserError, importing, nearest, require_several
 from t2t_keras.ids import EOS_ID, until_eos
 from t2t_keras.text.encoders import spelled
 
@@ -226,14 +226,11 @@ class _GrpcModel(_ServedModel):
 
     def __init__(self, server: str, name: str, timeout: float):
         super().__init__(server, name, timeout)
-        try:
+        remedy = "or give the REST address, --server=http://HOST:8501"
+        remedy = f"pip install 't2t-keras[serving]', {remedy}"
+        with importing("gRPC needs tensorflow-serving-api", remedy):
             import grpc
             from tensorflow_serving.apis import prediction_service_pb2_grpc
-        except ImportError as error:
-            raise UserError(
-                f"gRPC needs tensorflow-serving-api ({error}): pip install 't2t-keras[serving]', "
-                "or give the REST address, --server=http://HOST:8501."
-            ) from error
         limit = ("grpc.max_receive_message_length", ANSWER_BYTES)
         channel = grpc.insecure_channel(server, [limit])
         self._service = prediction_service_pb2_grpc.PredictionServiceStub(channel)

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from t2t_keras.decode_settings import DecodeSettings
-from t2t_keras.errors import UserError, require_several
+from t2t_keras.errors import UserError, importing, require_several
 from t2t_keras.ids import EOS_ID, PAD_ID, until_eos
 from t2t_keras.settings import INT32
 from t2t_keras.text import (
@@ -148,12 +148,8 @@ class CTranslate2Translator:
 
 def import_ctranslate2():
     """Returns the package `ctranslate2`, or raises UserError if it is missing."""
-    try:
+    with importing("CTranslate2 is missing", "pip install 't2t-keras[ctranslate2]'"):
         import ctranslate2
-    except ImportError as error:
-        raise UserError(
-            f"CTranslate2 is missing ({error}): pip install 't2t-keras[ctranslate2]'."
-        ) from error
     return ctranslate2
 
 

@@ -498,8 +498,7 @@ def require_vocabulary(
         if tokens > rows or (run and tokens < rows and _TABLES[side] in run):
             raise UserError(f"{vocabulary} {rows}: give the data the model was trained on.")
         if run is not None and rows - tokens >= model.hp.vocab_divisor:
-            remedy = "make sure that the model was trained on it."
-            return f"{vocabulary}'s table {rows} rows: {remedy}"
+            return f"{vocabulary}'s table {rows} rows: make sure that the model was trained on it."
     return ""
 
 

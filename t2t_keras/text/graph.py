@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import tensorflow as tf
 
-from t2t_keras.errors import UserError
+from t2t_keras.errors import importing
 from t2t_keras.ids import RESERVED_TOKENS
 from t2t_keras.text.tokenizer import ALPHANUMERIC_RANGES, UNDEFINED, escape, unescape
 
@@ -521,13 +521,9 @@ class SentencePieceGraph(TextGraph):
 
 def import_tensorflow_text() -> Any:
     """Imports tensorflow-text, whose operation of a graph encodes by SentencePiece."""
-    try:
+    remedy = "pip install 'tensorflow-text>=2.21.1,<2.22', which there is not for Windows"
+    with importing("SentencePiece in a graph needs tensorflow-text", remedy):
         import tensorflow_text
-    except ImportError as error:
-        raise UserError(
-            f"SentencePiece in a graph needs tensorflow-text ({error}): pip install "
-            "'tensorflow-text>=2.21.1,<2.22', which there is not for Windows."
-        ) from error
     return tensorflow_text
 
 

@@ -10,7 +10,7 @@ import threading
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
-from t2t_keras.errors import UserError, require_several
+from t2t_keras.errors import UserError, importing, require_several
 from t2t_keras.ids import EOS_ID, PAD_ID, RESERVED_TOKENS
 from t2t_keras.text.encoders import TensorEncoder
 from t2t_keras.text.lines import require_unique
@@ -237,9 +237,6 @@ def _field_1(message: bytes) -> list[bytes]:
 @functools.cache
 def import_sentencepiece():
     """Returns the package `sentencepiece`, or raises UserError if it is missing."""
-    try:
+    with importing("SentencePiece is missing", "pip install 't2t-keras[sentencepiece]'"):
         import sentencepiece
-    except ImportError as error:
-        remedy = "pip install 't2t-keras[sentencepiece]'"
-        raise UserError(f"SentencePiece is missing ({error}): {remedy}.") from error
     return sentencepiece

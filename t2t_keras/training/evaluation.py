@@ -201,9 +201,6 @@ def perplexity(loss: float) -> float:
         return math.inf
 
 
-EVALUATIONS_FILE = "evaluations.jsonl"
-
-
 class EvaluationHistory:
     """Dev metrics by step: `evaluations.jsonl` of a run, one JSON object per line.
 
@@ -212,7 +209,7 @@ class EvaluationHistory:
     """
 
     def __init__(self, directory: str, until: int, write: bool = True):
-        self._path = Path(directory) / EVALUATIONS_FILE
+        self._path = Path(directory) / "evaluations.jsonl"
         self._write = write
         self.figures: dict[int, dict[str, float]] = {}
         lines = iterate_raw_lines(self._path) if self._path.exists() else ()
@@ -287,9 +284,8 @@ class EarlyStopping:
         return all(gain < self.delta or gain <= 0 for gain in gains)  # a delta may be 0
 
 
-QUALITIES = {"bleu": "BLEU", "f1": "F1"}
-"""The metrics that need decoding -> their spelling in messages."""
-
+QUALITIES = ("bleu", "f1")
+"""The metrics that need decoding; messages have them in capitals."""
 
 T2T_METRICS = (*teacher_forced.METRICS, "neg_log_perplexity")
 """The metrics by T2T's names that a problem's `eval_metrics` may list, besides accuracy."""
@@ -297,8 +293,7 @@ T2T_METRICS = (*teacher_forced.METRICS, "neg_log_perplexity")
 
 def in_words(figures: Mapping[str, float]) -> str:
     """Returns the metrics besides loss and accuracy, such as "  BLEU 27.30", or ""."""
-    found = [name for name in QUALITIES if name in figures]
-    words = "".join(f"  {QUALITIES[name]} {figures[name]:.2f}" for name in found)
+    words = "".join(f"  {n.upper()} {figures[n]:.2f}" for n in QUALITIES if n in figures)
     words += "".join(f"  {name} {figures[name]:.4f}" for name in T2T_METRICS if name in figures)
     if "perplexity" in figures:
         words += "  perplexity {perplexity:.4f} (word {word_perplexity:.3f}, ".format(**figures)
@@ -312,7 +307,7 @@ def require_metrics(problem, best_metric: str, early_stopping: EarlyStopping) ->
     wanted = {best_metric}
     if early_stopping.steps is not None:
         wanted.add(early_stopping.metric)
-    for name in sorted(wanted & {*QUALITIES}):
+    for name in sorted(wanted.intersection(QUALITIES)):
         if problem.packed_length:
             raise UserError(
                 f"{problem.name} is packed, so there is no {name}: choose loss or accuracy."

@@ -160,7 +160,7 @@ class RunCheckpoints:
                         kept.remove(prefix)
             names = [os.path.basename(prefix) for prefix in kept]
             if names:
-                t2t.write_state(self.directory, names)
+                write_text(Path(self.directory) / t2t.STATE_FILE, t2t.state_text(names))
 
     def clear_unfinished(self) -> None:
         """Removes the files of a process that was killed while it wrote or removed a checkpoint."""

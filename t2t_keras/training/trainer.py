@@ -45,13 +45,7 @@ from t2t_keras.training.evaluation import (
     in_words,
     require_metrics,
 )
-from t2t_keras.training.reporting import (
-    EventLog,
-    LossRecord,
-    RunRecord,
-    TrainingProgress,
-    versions,
-)
+from t2t_keras.training.reporting import EventLog, LossRecord, RunRecord, TrainingProgress, versions
 from t2t_keras.training.run_checkpoint import PREFIX, RunCheckpoints
 from t2t_keras.training.train_step import StepSums
 from t2t_keras.training.warm_start import warm_start
@@ -370,10 +364,8 @@ class Trainer:
                 figures = self.evaluation(self._leave_if_asked)
                 if self.settings.attention_page:
                     # of the first dev sentence; the command has checked for pairs of texts
-                    batch, title = (
-                        next(iter(self.evaluation.batches)),
-                        f"{self.problem.name}, step {step}",
-                    )
+                    batch = next(iter(self.evaluation.batches))
+                    title = f"{self.problem.name}, step {step}"
                     encoders = self.evaluation.translator.encoders
                     page = self.settings.attention_page(self.model, encoders, batch, title)
                     os.makedirs(f"{self.output_dir}/eval", exist_ok=True)
@@ -447,13 +439,14 @@ class Trainer:
             figures=figures,
         )
         self.checkpoints.run_started = self.record.first_started
-        before = self.record.earlier[-1]["replicas"] if self.record.earlier else engine.replicas
+        last = self.record.earlier[-1] if self.record.earlier else {}
+        before = last.get("replicas", engine.replicas)
         if before != engine.replicas and not self.update_size.tokens:
             self._progress.warn(
                 f"this run had {before} replicas before and has {engine.replicas} now: "
                 "the size of its batches changes from here on"
             )
-        before = self.record.earlier[-1].get("figures", {}) if self.record.earlier else {}
+        before = last.get("figures", {})
         now = {name: value for name, value in figures.items() if name in before}
         if differences := changes({name: before[name] for name in now}, now):
             self._progress.warn(

@@ -15,8 +15,6 @@ from t2t_keras.errors import UserError
 from t2t_keras.text.encoders import tokens
 from t2t_keras.trained_model import recorded_encoders
 
-_LABELS = {"inputs": "source ", "targets": "target "}
-
 
 def warm_start(
     model, path: str, encoders: Mapping[str, Any], problem, data_dir: str | None = None
@@ -66,7 +64,8 @@ def warm_start(
         for new, known in found:
             rows[new] = table[known]
         arrays[name] = rows
-        label = "" if all(each == names[side] for each in names.values()) else _LABELS[side]
+        is_shared = all(each == names[side] for each in names.values())
+        label = "" if is_shared else "source " if is_source else "target "
         counts[label] = f"{len(found):,} of {len(names[side]):,} {label}tokens"
     assign(model, arrays, path)
     return (
