@@ -6,6 +6,7 @@ import math
 import re
 import subprocess
 import sys
+from pathlib import Path
 
 import golden
 import numpy as np
@@ -165,10 +166,17 @@ def test_eight_bit_weights_are_smaller_and_translate_the_same(directory_of, tmp_
     lines = ["w5 w6 w7 w8", "w20 w4", "w9 w9 w3"]
     exact = one_thread(directory_of("base_v1_postnorm")).translate(lines)
     found = one_thread(str(tmp_path / "int8")).translate(lines)
-    assert [answer[0][0] for answer in found] == [answer[0][0] for answer in exact]
-    for answer, wanted in zip(found, exact, strict=True):
-        assert answer[0][1] == pytest.approx(wanted[0][1], abs=0.1)
-        assert answer[0][1] != wanted[0][1]
+    # Without VNNI, CTranslate2 adds pairs of products in 16 bits, which do not hold the largest.
+    adds_in_32_bits = "vnni" in Path("/proc/cpuinfo").read_text()
+    for [(text, score), *_], [(wanted, exact_score), *_] in zip(found, exact, strict=True):
+        assert score != exact_score
+        if adds_in_32_bits:
+            assert (text, score) == (wanted, pytest.approx(exact_score, abs=0.1))
+    sizes = [
+        Path(each, "model.bin").stat().st_size
+        for each in (tmp_path / "int8", directory_of("base_v1_postnorm"))
+    ]
+    assert sizes[0] < sizes[1]
     with open(tmp_path / "int8" / "config.json") as file:
         assert json.load(file)["layer_norm_epsilon"] == model.hp.norm_epsilon
 
