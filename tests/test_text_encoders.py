@@ -422,24 +422,6 @@ def test_vocabulary_equals_t2t_byte_for_byte(tmp_path, lines_per_language):
     assert (tmp_path / name).read_bytes() == (golden / name).read_bytes()
 
 
-def test_tree_by_hand():
-    # "ab_" three times, "b_" twice; a place is a character of "ab_b_".
-    weights = np.array([3, 3, 3, 2, 2])
-    tree = subword_builder.SubstringTree("ab_b_", weights, max_length=9, min_count=3)
-    everywhere, starts = tree.count(np.arange(5)), tree.count(np.array([0, 3]))
-    nodes = tree.substrings(np.arange(len(everywhere)))
-    # ab, which occurs where ab_ does, is no node.
-    assert dict(zip(nodes, everywhere, strict=True)) == {"a": 3, "b": 5, "_": 5, "b_": 5, "ab_": 3}
-    assert dict(zip(nodes, starts, strict=True)) == {"a": 3, "b": 2, "_": 0, "b_": 2, "ab_": 3}
-
-    kept, left = tree.select(everywhere, min_count=3)
-    assert tree.substrings(np.flatnonzero(kept)) == ["ab_", "b_"]
-    # ab_ leaves nothing of a, b_ nothing of b.
-    assert dict(zip(nodes, left, strict=True)) == {"a": 0, "b": 0, "_": 5, "b_": 5, "ab_": 3}
-    assert tree.longest(kept).tolist() == [3, 2, 1, 2, 1]
-    assert tree.substrings(tree.characters) == ["_", "a", "b"]
-
-
 # Vocabularies beside tables of other sizes: T2T's tables may have more rows than there are tokens
 
 
