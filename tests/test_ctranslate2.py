@@ -244,8 +244,6 @@ OTHER = {**words(), "targets": Other(vocab_list=[f"w{i}" for i in range(2, 23)])
     ("overrides", "options", "message"),
     [
         ("proximity_bias=true", {}, "proximity_bias; got True"),
-        ("unidirectional_encoder=true", {}, "unidirectional_encoder; got True"),
-        ("prepend_mode=prepend_inputs_full_attention", {}, "support prepend_mode; got prepend_inputs_full_"),
         (RELATIVE, {}, "relative and absolute positions together"),
         ("layer_postprocess_sequence=dan", {}, "got n with dan"),
         ("attention_key_channels=32", {}, "attention_key_channels greater than hidden_size=16; got 32"),

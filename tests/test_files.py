@@ -10,7 +10,7 @@ from test_checkpoints import killed_after
 
 from t2t_keras import files
 from t2t_keras.errors import UserError
-from t2t_keras.files import atomic_write, locked_directory, open_locked, read_json
+from t2t_keras.files import atomic_write, locked_directory, read_json
 
 
 def content(directory):
@@ -155,18 +155,6 @@ def test_one_process_at_a_time_writes_into_a_directory(tmp_path, capsys):
         assert files.lock(file, "file")
         with pytest.raises(KeyError), locked_directory(tmp_path, before_waiting={}.popitem):
             pass
-
-
-def test_a_file_that_was_renamed_meanwhile_is_made_again(tmp_path, capsys):
-    part, opened = tmp_path / "part", []
-    with open_locked(part, "whole") as first:
-        thread = waiting(lambda: opened.append(open_locked(part, "whole")), capsys, "whole")
-        first.write(b"first")
-        os.replace(part, tmp_path / "whole")
-    thread.join()
-    with opened[0] as second:
-        second.write(b"second")
-    assert content(tmp_path) == {"whole": "first", "part": "second"}
 
 
 KIND = {"steps": int, "loss?": float, "name?": (str, None), "ids?": {str: [range(4)]}}

@@ -101,15 +101,10 @@ _OTHER = {"sizes": [1] * 305, "inputs": [1] * 305, "targets": [1] * 305}
     "content",
     [
         b"",
-        b"PK\x03\x04 cut off",
-        b"some text",
         saved(np.arange(3), save=np.save),
         saved(counts=305, **_OTHER),
-        saved(counts=[[5, 0, 300]], **_OTHER),
         saved(counts=[5, -300, 600], **_OTHER),
         saved(counts=["5", "0", "300"], **_OTHER),
-        saved(counts=[5.0, 0.0, 300.0], **_OTHER),
-        saved(counts=[[5], [0], [300]], **{**_OTHER, "sizes": np.ones((305, 2), int)}),
         saved(counts=[2**62] * 4 + [305], **_OTHER),  # their sum in 64 bits is 305
         saved(counts=[5, 0, 300], **_OTHER, save=np.savez_compressed),
     ],
