@@ -195,10 +195,9 @@ def test_saving_replaces_a_checkpoint_by_old_or_new_wherever_it_is_killed(path, 
     assert not [name for name in names if name.startswith(".")]
 
 
-@pytest.mark.parametrize("folder", ["r[1]", r"r\x", "r*?", "{r}, 'ü' \"\""])
-def test_any_character_in_a_path(model, tmp_path, folder):
+def test_any_character_in_a_path(model, tmp_path):
     """TensorFlow's reader takes some of them for a pattern."""
-    path = str(tmp_path / folder / "my[1].ckpt")
+    path = str(tmp_path / "r[1]\\x*?{r}, 'ü' \"\"" / "my[1].ckpt")
     t2t.checkpoints.save_t2t(model, path)
     write_state(os.path.dirname(path), ["my[1].ckpt"])
     for place in (path, os.path.dirname(path)):

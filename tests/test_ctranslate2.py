@@ -103,8 +103,6 @@ def random_lines(count, seed=0, vocab_size=23):
 @pytest.mark.parametrize(
     "overrides",
     [
-        "",
-        "layer_preprocess_sequence=none,layer_postprocess_sequence=dan",
         "multiply_embedding_mode=none,use_target_space_embedding=false,vocab_divisor=8,norm_epsilon=0.1",
         "attention_key_channels=8,attention_value_channels=12",
         "pos=none,num_encoder_layers=2",
@@ -311,7 +309,6 @@ def test_translator_refuses_what_it_cannot_do(directory_of, tmp_path):
     ("option", "message"),
     [
         ({"top_beams": 5}, "top_beams must be from 1 to beam_size=4, got 5"),
-        ({"beam_size": 0}, "beam_size must be an integer of at least 1, got 0"),
         ({"alpha": math.nan}, "alpha must be a number, got nan"),
         ({"extra_length": -5}, "extra_length must be an integer of at least 0, got -5"),
     ],

@@ -112,18 +112,6 @@ def test_of_a_set_the_last_is_renamed_when_the_others_are_on_disk(tmp_path, reco
     assert content(tmp_path) == {"a": "a", "b": "b", "c": "c"}
 
 
-def test_a_file_that_cannot_be_written_is_one_line(tmp_path):
-    with pytest.raises(UserError, match=r"absent/file cannot be written: No such file"):
-        files.write_json(tmp_path / "absent" / "file", {})
-    with pytest.raises(BrokenPipeError), files.writing("standard output"):
-        raise BrokenPipeError
-
-
-def test_names_what_has_changed():
-    expected = ["a was 1 and is now 4", "old was 3 and is now None"]
-    assert files.changes({"a": 1, "b": 2, "old": 3}, {"b": 2, "a": 4}) == expected
-
-
 # Locks: another open file of this process waits as another process does.
 
 

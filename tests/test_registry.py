@@ -53,7 +53,6 @@ def test_sets_by_name_and_with_overrides(empty):
         ("transformer_tall", "'transformer_tall' of tensor2tensor is not supported: it pre-trains"),
         ("small,other_name", "got 2 (small, other_name)"),
         ("nothing", "must return an HParams, got NoneType"),
-        ("", "got none"),
         ("batch_size=3", "got none"),
         ("small,batch_sise=3", "Did you mean 'batch_size'?"),
         ("small,batch_size=3,batch_size=4", "set twice"),
@@ -69,8 +68,6 @@ def test_wrong_set(empty, spec, message):
 @pytest.mark.parametrize(
     ("name", "full_name", "flags"),
     [
-        ("translate_ende_wmt32k", "translate_ende_wmt32k", (False, False)),
-        ("translate_ende_wmt32k_rev", "translate_ende_wmt32k_rev", (True, False)),
         ("translate_ende_wmt32k_copy", "translate_ende_wmt32k_copy", (False, True)),
         ("translate_ende_wmt32k_copy_rev", "translate_ende_wmt32k_copy_rev", (True, True)),
         ("translate_ende", "translate_ende_wmt32k", (False, False)),
@@ -107,16 +104,6 @@ def test_wrong_problem_names(empty):
 def test_names_are_taken_once(empty, register, message):
     with pytest.raises(UserError, match=message):
         register()
-
-
-def test_default_names():
-    names = {  # of classes of T2T's problems, as they are registered
-        "TranslateEnfrWmtSmall8k": "translate_enfr_wmt_small8k",
-        "Text2textTmpdir": "text2text_tmpdir",
-        "TranslateEndeWmtMulti64kPacked1k": "translate_ende_wmt_multi64k_packed1k",
-        "LanguagemodelLm1b32k": "languagemodel_lm1b32k",
-    }
-    assert {name: registry.default_name(name) for name in names} == names
 
 
 def package(directory, files):

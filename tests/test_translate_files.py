@@ -305,7 +305,6 @@ def test_corpora_by_a_flag_with_tags_that_are_pieces(tmp_path):
         (lambda listed: listed[0].pop("weight"), r"give all corpora a weight or none, got \[None, 1\]"),
         (lambda listed: listed[0].update(weight=0), r"must be from 0.001 to 1000, got \[0, 1\]"),
         (lambda listed: listed[0].update(wieght=1), r"\[0\] has an unknown 'wieght'.* mean 'weight'\?"),
-        (lambda listed: listed[0].update(tag=5), r"corpora.json: \[0\].tag must be a string, got 5"),
         (lambda listed: listed[1].update(clean={"copies": 1}), r"\[1\].clean.copies must be true or false"),
         (lambda listed: listed[1].update(clean={"max_ratoi": 2}), r"\[1\].clean has an unknown 'max_ratoi'.* mean 'max_ratio'\?"),
         (lambda listed: listed[0].update(train=["a"]), r"\[0\].train takes a source and a target file"),
