@@ -159,7 +159,6 @@ def test_json_of_the_expected_kinds():
     ("content", "message"),
     [
         ("", " is not JSON: Expecting value"),
-        ("[" * 100_000, " is not JSON: maximum recursion depth"),
         ("[" * 101 + "]" * 101, " is not JSON: objects or lists are nested more than 100 deep"),
         (b'{"steps": "\xff"}', " is not JSON: 'utf-8' codec can't decode byte 0xff"),
         ('{"steps": "\\udc00"}', " is not JSON: 'utf-8' codec can't encode character '\\udc00'"),
@@ -168,7 +167,6 @@ def test_json_of_the_expected_kinds():
         ('{"steps": true}', ": steps must be an integer, got true"),
         ('{"steps": 9223372036854775808}', ": steps must be an integer, got 9223372036854775808"),
         ('{"steps": 1, "loss": 1' + "0" * 99 + "}", ": loss must be a number, got 1" + "0" * 59),
-        ('{"steps": 1, "name": 2}', ": name must be a string, got 2"),
         ('{"steps": 1, "ids": [2]}', ": ids must be an object, got [2]"),
         ('{"steps": 1, "ids": {"a": [1, 4]}}', ": ids.a[1] must be an integer from 0 to 3, got 4"),
         ('{"steps": 1, "starts": [{"host": "a"}]}', ": starts[0] has no began"),

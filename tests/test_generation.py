@@ -262,9 +262,7 @@ def test_held_out_samples_of_one_set_are_not_cleaned(tmp_path, monkeypatch, clea
     monkeypatch.setattr(Given, "cleaning", cleaning)
     generate(Given(), tmp_path)
     stored = {
-        split: sorted(
-            int(text(each["inputs"])) for each in examples(tmp_path / f"given-{split}-0*")
-        )
+        split: sorted(int(text(x["inputs"])) for x in examples(tmp_path / f"given-{split}-0*"))
         for split in ("train", "dev")
     }
     train = [n for i, n in enumerate(numbers) if i % 4 < 3]
@@ -275,6 +273,8 @@ def test_held_out_samples_of_one_set_are_not_cleaned(tmp_path, monkeypatch, clea
 
 def test_encoded_samples_have_the_same_fields(tmp_path):
     class Ragged(Encoded):
+        processes = 1
+
         def generate_encoded_samples(self, *arguments):
             yield from super().generate_encoded_samples(*arguments)
             yield {"inputs": [2, 1], "targets": [1]}

@@ -224,9 +224,8 @@ def lines(axes):
     """(query, key) of each line, from where it begins and ends, and its strength."""
     found = {}
     for drawn in axes.collections:
-        for ((_, query), (_, key)), alpha in zip(
-            drawn.get_segments(), drawn.get_alpha(), strict=True
-        ):
+        segments = zip(drawn.get_segments(), drawn.get_alpha(), strict=True)
+        for ((_, query), (_, key)), alpha in segments:
             found[round(query), round(key)] = alpha
     return found
 

@@ -189,28 +189,6 @@ def test_samples_for_the_vocabulary_can_be_limited():
 # Generating
 
 
-def test_generated_data_hold_the_text(folders):
-    ToyFiles().generate_data(*folders)
-    assert stored(ToyFiles(), "train", folders[0]) == PAIRS
-    turned = ToyFiles(was_reversed=True)
-    assert stored(turned, "dev", folders[0]) == sorted(pair[::-1] for pair in PAIRS)
-    assert len(find_shards(folders[0], "toy_files", "train")) == 2
-
-
-def test_each_split_has_its_samples(folders):
-    ToyPairs().generate_data(*folders)
-    assert stored(ToyPairs(), "train", folders[0]) == [(f"train {n}", f"{n}") for n in range(6)]
-    assert stored(ToyPairs(), "dev", folders[0]) == [(f"dev {n}", f"{n}") for n in range(3)]
-    assert isinstance(ToyPairs().get_feature_encoders(folders[0])["inputs"], ByteTextEncoder)
-
-
-def test_one_set_of_samples_is_dealt_to_all_splits(folders, monkeypatch):
-    monkeypatch.setattr(ToyPairs, "is_generate_per_split", False)
-    ToyPairs().generate_data(*folders)
-    assert stored(ToyPairs(), "dev", folders[0]) == [("train 2", "2"), ("train 5", "5")]
-    assert len(stored(ToyPairs(), "train", folders[0])) == 4
-
-
 def test_what_exists_is_left_alone(folders, monkeypatch):
     data_dir, tmp_dir = folders
     ToyPairs().generate_data(data_dir, tmp_dir)

@@ -316,9 +316,7 @@ def read_all(problem, directory):
         (Toy(), "inputs", 2**32 + 7, str(2**31 - 1)),  # without a vocabulary: what int32 holds
     ],
 )
-def test_an_id_beyond_the_vocabulary_is_named_before_it_is_cast(
-    tmp_path, problem, side, wrong, ids
-):
+def test_an_id_beyond_the_vocabulary_is_named(tmp_path, problem, side, wrong, ids):
     pairs = [pair(number, 3, 4) for number in range(5)]
     pairs[3] = {**pairs[3], side: [3, wrong, 1]}
     write(tmp_path, "dev", pairs, shards=2)

@@ -54,7 +54,6 @@ def test_sets_by_name_and_with_overrides(empty):
         ("small,other_name", "got 2 (small, other_name)"),
         ("nothing", "must return an HParams, got NoneType"),
         ("batch_size=3", "got none"),
-        ("small,batch_sise=3", "Did you mean 'batch_size'?"),
         ("small,batch_size=3,batch_size=4", "set twice"),
     ],
 )

@@ -147,10 +147,8 @@ def test_what_is_larger_than_the_checkpoint_is_not_built(name, value, there, tmp
         (tmp_path / "run.json").write_text(json.dumps(sizes))
     else:
         change(tmp_path, **{name: value})
-    of = {"num_hidden_layers": "num_encoder_layers"}
-    refused = (
-        rf"does not fit the settings: {of.get(name, name)}.* is {there:,} there and [\d,]+ here"
-    )
+    name = {"num_hidden_layers": "num_encoder_layers"}.get(name, name)
+    refused = rf"does not fit the settings: {name}.* is {there:,} there and [\d,]+ here"
     with pytest.raises(UserError, match=refused):
         checkpoints.load_model(str(tmp_path))
 

@@ -315,9 +315,7 @@ def test_a_zip_archive_is_deflated(tmp_path, method):
     """`zipfile` unpacks other methods at once: gigabytes, whatever size the member claims."""
     with zipfile.ZipFile(tmp_path / "a.zip", "w", method) as archive:
         archive.writestr("text", b"one")
-    refused(
-        tmp_path / "a.zip", " holds 'text' compressed by bzip2 or LZMA, only deflated .* by hand"
-    )
+    refused(tmp_path / "a.zip", " holds 'text' compressed by bzip2 or LZMA, only deflated .*hand")
 
 
 @pytest.mark.parametrize("content", [b"", b"<html>Please log in</html>", b"one\tuno\n" * 100])
@@ -493,7 +491,6 @@ def test_attempts_end_but_not_while_something_arrives(server, path):
         ("{}/absent", "HTTP Error 404: Not Found"),
         ("http://127.0.0.1:1/corpus.tgz", "Connection refused"),
         ("file:///absent/corpus.tgz", "No such file"),
-        ("gopher://a/b", "unknown url type"),
         ("http://a b/", "can't contain control characters"),
     ],
 )
@@ -538,11 +535,8 @@ def test_a_file_that_cannot_be_written_is_not_tried_again(server, path, tmp_path
 
 def test_two_processes_do_not_disturb_each_other_or_follow_links(server, tmp_path):
     """Each fetches and unpacks the same, and finds links to a file where it would write."""
-    archive, out, theirs = (
-        tmp_path / "a.tar",
-        tmp_path / "out",
-        write(tmp_path / "theirs", "theirs"),
-    )
+    archive, out = tmp_path / "a.tar", tmp_path / "out"
+    theirs = write(tmp_path / "theirs", "theirs")
     server.content = write_archive(tmp_path / "b.tar", FILES).read_bytes()
     server.delay = 0.02  # 0.1 s for all of it
     fork = multiprocessing.get_context("fork")

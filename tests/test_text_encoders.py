@@ -337,11 +337,7 @@ def test_an_extra_reserved_token_has_one_id(tmp_path):
         ([""], {}, "There is no text"),
         (["a"], {"target_size": 0}, "size is 0; it must be at least 1"),
         (["a"], {"reserved_tokens": ["<EOS>", "<pad>"]}, "must begin with <pad>, <EOS>"),
-        (
-            ["a"],
-            {"reserved_tokens": ["<pad>", "<EOS>", "<EOS>"]},
-            "3: '<EOS>' is already on place 2",
-        ),
+        (["a"], {"reserved_tokens": ["<pad>", "<EOS>", "<EOS>"]}, "'<EOS>' is already on place 2"),
     ],
 )
 def test_refuses_what_gives_no_vocabulary(lines, arguments, message):
@@ -428,9 +424,7 @@ def test_a_run_of_t2t_with_a_larger_table_translates_with_a_warning(tmp_path, ca
     settings = {"data_dir": tmp_path, "decode_hparams": "beam_size=2,extra_length=2"}
     loaded = t2t.load(tmp_path, problem=t2t_release.PROBLEM, **settings)
     assert len(loaded.translate(["Hello"])) == 1
-    warning = (
-        f"warning: the vocabulary of the inputs in {tmp_path} has 40 tokens and the model's table"
-    )
+    warning = f"warning: the vocabulary of the inputs in {tmp_path} has 40 tokens and the model's"
     assert capsys.readouterr().err.startswith(warning)
 
 

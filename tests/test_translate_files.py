@@ -403,14 +403,9 @@ def test_mistakes_end_in_one_line(tmp_path, arguments, message):
     [("translate_files", "a source for generating data"), ("translate_ende", "for --problem=tran")],
 )
 def test_mistakes_in_training_end_in_one_line(tmp_path, problem, message):
-    given = (
-        f"--problem={problem}",
-        "--train_files=a,b",
-        "--dev_files=c,d",
-        f"--data_dir={tmp_path}",
-    )
-    run = ("--hparams=transformer_tiny", f"--output_dir={tmp_path}/run")
-    done = toy.command("train", *given, *run)
+    given = ("--train_files=a,b", "--dev_files=c,d", "--hparams=transformer_tiny")
+    places = (f"--data_dir={tmp_path}", f"--output_dir={tmp_path}/run")
+    done = toy.command("train", f"--problem={problem}", *given, *places)
     assert f"--train_files is {message}" in toy.complaint(done)
 
 
