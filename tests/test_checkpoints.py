@@ -3,7 +3,6 @@
 import itertools
 import os
 import re
-from pathlib import Path
 
 import golden
 import numpy as np
@@ -140,18 +139,6 @@ def test_no_checkpoint_there(model, tmp_path):
             t2t.checkpoints.load_t2t(model, str(tmp_path / name))
 
 
-@pytest.mark.parametrize("suffix", [".index", ".data-00000-of-00001"])
-@pytest.mark.parametrize("damage", ["cut", "other"])
-def test_damaged_files(model, path, suffix, damage):
-    t2t.checkpoints.save_t2t(model, path)
-    file = Path(path + suffix)
-    content = file.read_bytes()
-    file.write_bytes(content[: len(content) // 2] if damage == "cut" else b"not a table")
-    with pytest.raises(UserError, match=f"checkpoint {path} cannot be read: ") as error:
-        t2t.checkpoints.load_t2t(model, path)
-    assert "\n" not in str(error.value)
-
-
 @pytest.mark.parametrize("place", ["file", "/proc/nowhere"])
 def test_a_place_that_cannot_be_written(model, tmp_path, place):
     (tmp_path / "file").write_text("in the way")
@@ -208,10 +195,9 @@ def test_saving_replaces_a_checkpoint_by_old_or_new_wherever_it_is_killed(path, 
     assert not [name for name in names if name.startswith(".")]
 
 
-@pytest.mark.parametrize("folder", ["r[1]", r"r\x", "r*?", "{r}, 'ü' \"\""])
-def test_any_character_in_a_path(model, tmp_path, folder):
+def test_any_character_in_a_path(model, tmp_path):
     """TensorFlow's reader takes some of them for a pattern."""
-    path = str(tmp_path / folder / "my[1].ckpt")
+    path = str(tmp_path / "r[1]\\x*?{r}, 'ü' \"\"" / "my[1].ckpt")
     t2t.checkpoints.save_t2t(model, path)
     Path(path).with_name(STATE_FILE).write_text(state_text(["my[1].ckpt"]))
     for place in (path, os.path.dirname(path)):

@@ -104,8 +104,6 @@ def random_lines(count, seed=0, vocab_size=23):
 @pytest.mark.parametrize(
     "overrides",
     [
-        "",
-        "layer_preprocess_sequence=none,layer_postprocess_sequence=dan",
         "multiply_embedding_mode=none,use_target_space_embedding=false,vocab_divisor=8,norm_epsilon=0.1",
         "attention_key_channels=8,attention_value_channels=12",
         "pos=none,num_encoder_layers=2",
@@ -252,8 +250,6 @@ OTHER = {**words(), "targets": Other(vocab_list=[f"w{i}" for i in range(2, 23)])
     ("overrides", "options", "message"),
     [
         ("proximity_bias=true", {}, "proximity_bias; got True"),
-        ("unidirectional_encoder=true", {}, "unidirectional_encoder; got True"),
-        ("prepend_mode=prepend_inputs_full_attention", {}, "support prepend_mode; got prepend_inputs_full_"),
         (RELATIVE, {}, "relative and absolute positions together"),
         ("layer_postprocess_sequence=dan", {}, "got n with dan"),
         ("attention_key_channels=32", {}, "attention_key_channels greater than hidden_size=16; got 32"),
@@ -321,7 +317,6 @@ def test_translator_refuses_what_it_cannot_do(directory_of, tmp_path):
     ("option", "message"),
     [
         ({"top_beams": 5}, "top_beams must be from 1 to beam_size=4, got 5"),
-        ({"beam_size": 0}, "beam_size must be an integer of at least 1, got 0"),
         ({"alpha": math.nan}, "alpha must be a number, got nan"),
         ({"extra_length": -5}, "extra_length must be an integer of at least 0, got -5"),
     ],

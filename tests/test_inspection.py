@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from t2t_keras import registry
-from t2t_keras.decoding import DecodeSettings, Ensemble, beam_search, greedy
+from t2t_keras.decoding import DecodeSettings, beam_search, greedy
 from t2t_keras.errors import UserError
 from t2t_keras.ids import until_eos
 from t2t_keras.inspection import AttentionData, Tokens, attention_data, attention_page, batch_page
@@ -146,8 +146,6 @@ OTHER_TREE = {
 def test_mistakes_end_in_one_line(model, options, message):
     with pytest.raises(UserError, match=message):
         data_of(model, **options)
-    with pytest.raises(UserError, match="an ensemble has no attention of its own"):
-        data_of(Ensemble([model, model]))
 
 
 # Tokens: ids as text, and grouped into words
@@ -226,9 +224,8 @@ def lines(axes):
     """(query, key) of each line, from where it begins and ends, and its strength."""
     found = {}
     for drawn in axes.collections:
-        for ((_, query), (_, key)), alpha in zip(
-            drawn.get_segments(), drawn.get_alpha(), strict=True
-        ):
+        segments = zip(drawn.get_segments(), drawn.get_alpha(), strict=True)
+        for ((_, query), (_, key)), alpha in segments:
             found[round(query), round(key)] = alpha
     return found
 

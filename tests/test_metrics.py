@@ -31,18 +31,12 @@ def test_equals_t2t_bleu():
     assert figures.t2t_uncased == pytest.approx(expected["uncased"], abs=1e-6)
 
 
-def test_a_perfect_translation():
-    figures = bleu(*[["One, two, three.", "Four five six."]] * 2)
-    assert (figures.sacrebleu, figures.paper_style) == pytest.approx((100, 100))
-    assert (figures.t2t_cased, figures.t2t_uncased) == (100, 100)
-    assert "case:mixed" in figures.signature and "tok:13a" in figures.signature
-
-
 def mean(*precisions):
     return 100 * math.prod(precisions) ** (1 / 4)
 
 
 BY_HAND = {
+    "perfect": (["One, two, three.", "Four five six."], ["One, two, three.", "Four five six."], [100] * 3),
     # Precisions 3/4, 1/3, then 0/2 and 0/1, which count as (1/2)/2 and (1/4)/1.
     "smoothing": (["a b c d"], ["a b x d"], [mean(3 / 4, 1 / 3, 1 / 4, 1 / 4)] * 2 + [0]),
     "case": (["A b c d"], ["a b c d"], [mean(3 / 4, 2 / 3, 1 / 2, 1 / 2), None, None]),
@@ -170,25 +164,6 @@ def random_trees(count, seed):
     return gold, [damaged(tree, generator, 0.5) for _ in range(count)]
 
 
-def test_counts_are_those_of_comparing_every_bracket_with_every_other():
-    gold_trees, predicted_trees = random_trees(400, seed=2)
-    figures = parsing_f1(gold_trees, predicted_trees)
-    assert {s.status for s in figures.by_sentence} == {"valid", "error", "skipped"}
-    trees = zip(gold_trees, predicted_trees, figures.by_sentence, strict=True)
-    for gold_tree, predicted_tree, found in (t for t in trees if t[-1].status == "valid"):
-        gold, predicted = read_brackets(gold_tree).spans, read_brackets(predicted_tree).spans
-        left, matched = list(gold), 0
-        for span in predicted:
-            if span in left:
-                left.remove(span)
-                matched += 1
-        crossing = sum(
-            any(a < start < b < end or start < a < end < b for a, b, _ in gold)
-            for start, end, _ in predicted
-        )
-        assert (found.matched, found.crossing) == (matched, crossing)
-
-
 def test_no_damage_raises():
     generator = random.Random(4)
     pieces = ["(", ")", " ", "(NP ", "(TOP ", "(NN tea)", "(, ,)", *"-=\t\n\0éx"]
@@ -219,7 +194,6 @@ def test_takes_trees_as_well_as_strings_and_deeper_ones_than_python_recurses():
         (TEA, "(TOP (S (NP (NN tea)) (. .)))", "Length unmatch (2|1)"),
         (TEA, TEA.replace("cools", "is"), "Words unmatch (cools|is)"),
         (TEA, TEA[:-2], "predicted tree: 2 of its brackets never close"),
-        (TEA, TEA + ")", "predicted tree: a bracket closes that never opened"),
         (TEA, "(TOP (NN a b))(NN c)", "predicted tree: 'a' stands where a bracket should"),
         (TEA, "", "no words are predicted"),
         (TEA[1:], TEA, "gold tree: 'TOP' stands where a bracket should"),
@@ -234,7 +208,6 @@ def test_says_why_a_sentence_does_not_count(gold, predicted, reason):
     [
         ([TEA], [], "1 gold trees but 0 predicted ones"),
         ([], [], "There are no trees to score"),
-        (TEA, [TEA], "gold_trees is one string"),
         ([TEA], TEA, "predicted_trees is one string"),
     ],
 )

@@ -198,12 +198,9 @@ def refused(server, message, **options):
     assert "\n" not in str(caught.value)
 
 
-@pytest.mark.parametrize("server", ["localhost", "localhost:8500/v1", "ftp://localhost:8500", ""])
-def test_address_of_no_known_form(server):
-    refused(server, "must be HOST:PORT for gRPC or http://HOST:PORT for REST")
-
-
 def test_addresses_without_such_a_server(grpc_address, rest_address):
+    for server in ("localhost", "localhost:8500/v1", "ftp://localhost:8500", ""):
+        refused(server, "must be HOST:PORT for gRPC or http://HOST:PORT for REST")
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))  # bound, not listened at
         address = f"127.0.0.1:{free.getsockname()[1]}"
@@ -258,14 +255,12 @@ def rest_server_that_answers(answers):
     [
         ({}, "Its answer is 403 Forbidden, no JSON"),
         ({"metadata": b"<html>"}, "Its answer is 200 OK, no JSON"),
-        ({"metadata": b"{"}, "Expecting property name"),
-        ({"metadata": b'{"a":' + b"[" * 100_000}, "recursion|Expecting value"),
-        ({"metadata": b"{}"}, "'metadata'"),
         ({"metadata": {"metadata": 5}}, "not subscriptable"),
         ({"metadata": b"{" + b" " * 2**24}, "The answer is longer than 16,777,216 bytes"),
     ],
 )
 def test_metadata_of_another_shape(answers, message):
+    """`tests/test_mutations.py` tries other shapes, also of answers."""
     before = r"not answered like TensorFlow Serving.* its --rest_api_port\? "
     with rest_server_that_answers(answers) as address:
         refused(address, f"{before}.*{message}")
@@ -281,13 +276,7 @@ def answering(outputs, takes="text", returns="translations"):
     ("outputs", "message"),
     [
         (None, "translations and scores of 1 texts"),
-        ({"scores": [[1.0]]}, "'translations'"),
-        ({"translations": [[5]], "scores": [[1.0]]}, "'int' object"),
         ({"translations": [["\ud800"]], "scores": [[1.0]]}, "surrogates"),
-        ({"translations": [["a"]], "scores": [["1"]]}, "Cannot cast"),
-        ({"translations": [["a"]], "scores": [[10**400]]}, "Cannot cast"),
-        ({"translations": [["a"], "b"], "scores": [[1.0]]}, "reshape"),
-        ({"translations": [["a"]], "scores": [[1], [2]]}, "reshape"),
         ({"translations": [["a"]], "scores": [[1, 2]]}, "reshape"),
         ({"translations": [], "scores": []}, "it is empty"),
         ({"translations": [["a"]], "scores": [[1]], "truncated": []}, "is shorter than"),
@@ -467,7 +456,6 @@ def test_escapes_of_a_translation_do_not_reach_a_terminal(versions):
         (["--server=localhost:1"], "--servable_name is missing"),
         (["--server=localhost:1", "--saved_model=x"], "give one"),
         (["--saved_model=/nowhere"], "/nowhere cannot be loaded as an export of t2t-keras-export"),
-        (["--server=localhost", "--servable_name=x"], "must be HOST:PORT"),
         (["--server=localhost:1", "--servable_name=x", "--timeout_secs=0"], "timeout_secs"),
         (["--server=localhost:1", "--servable_name=x", "--data_dir=d"], "--problem is missing"),
     ],
@@ -481,11 +469,11 @@ def test_command_says_what_is_wrong(arguments, words):
 
 def test_load_and_hostile_input_leave_the_server_alive(versions):
     script = toy.ROOT / "benchmarks" / "serving.py"
-    flags = (f"--saved_model={versions / '10'}", "--requests=60", "--threads=4")
+    flags = (f"--saved_model={versions / '10'}", "--requests=20", "--threads=4")
     done = toy.python(script, *flags)
     assert done.returncode == 0, done.stdout + done.stderr
     for line in (
-        "60 requests from 4 threads",
+        "20 requests from 4 threads",
         "errors: 0; answers that changed: 0",
         "1 MB of text: 1050000 characters, cut",
         "empty: 0 characters",

@@ -147,10 +147,8 @@ def test_what_is_larger_than_the_checkpoint_is_not_built(name, value, there, tmp
         (tmp_path / "run.json").write_text(json.dumps(sizes))
     else:
         change(tmp_path, **{name: value})
-    of = {"num_hidden_layers": "num_encoder_layers"}
-    refused = (
-        rf"does not fit the settings: {of.get(name, name)}.* is {there:,} there and [\d,]+ here"
-    )
+    name = {"num_hidden_layers": "num_encoder_layers"}.get(name, name)
+    refused = rf"does not fit the settings: {name}.* is {there:,} there and [\d,]+ here"
     with pytest.raises(UserError, match=refused):
         checkpoints.load_model(str(tmp_path))
 
@@ -162,18 +160,13 @@ def test_what_is_larger_than_the_checkpoint_is_not_built(name, value, there, tmp
     ("name", "content", "message"),
     [
         ("run.json", "[" * 100_000, "run.json is not JSON: maximum recursion depth"),
-        ("run.json", "[1]", r"run.json must be an object, got \[1\]"),
-        ("run.json", '{"starts": {}}', r"run.json: starts must be a list, got {}"),
         ("run.json", '{"starts": [{"started": 5}]}', r"run.json: starts\[0\] has no started_seconds"),
         ("run.json", '{"averages": {"a": "b"}}', r"run.json: averages.a must be a list"),
         ("run.json", '{"source_vocab_size": 0}', r"run.json: source_vocab_size must be an integer"),
         ("hparams.json", "5", "hparams.json must be an object, got 5"),
         ("hparams.json", '{"num_heads": [2]}', "hparams.json: hparam num_heads must be an integer"),
-        ("hparams.json", '{"dropout": null, "hidden_size": 1e99}', "hparams.json: hparam .* must be"),
-        ("best", "", "best must hold the name of a checkpoint, got ''"),
         ("best", b"\xff", r"best cannot be read \(it is not UTF-8\): remove it to continue"),
         ("best", "../x", "best must hold the name of a checkpoint, got '../x'"),
-        ("checkpoint", "", "checkpoint names no checkpoint: remove it"),
         ("checkpoint", b"\xff\xfe", "checkpoint names no checkpoint: remove it"),
         ("checkpoint", "model.ckpt-2", "checkpoint names no checkpoint: remove it"),
         ("flags.txt", "--worker_gpu=many", "flags.txt: --worker_gpu must be an integer, got 'many'"),

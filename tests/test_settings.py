@@ -84,18 +84,13 @@ def test_override_changes_several_and_nothing_else(hp):
     [
         ("hiden_size=32", "unknown hparam 'hiden_size'. Did you mean 'hidden_size'?"),
         ("hidden_size=big", "hparam hidden_size must be an integer of at least 1, got 'big'"),
-        ("hidden_size=[1,2]", "hparam hidden_size must be an integer of at least 1, got '[1,2]'"),
-        ("hidden_size=0", "hparam hidden_size must be an integer of at least 1, got 0"),
         ("hidden_size=2147483648", "hparam hidden_size must be an integer of at least 1, got 2147483648: the maximum is 2147483647"),
         ("label_smoothing=nan", "hparam label_smoothing must be a number from 0 to below 1, got nan"),
         ("initializer_gain=1e-300", "hparam initializer_gain must be a number above 0, got 1e-300: float32 cannot hold it"),
-        ("learning_rate=1e39", "hparam learning_rate must be a number of at least 0, got 1e+39: float32 cannot hold it"),
-        ("length_bucket_step=1", "hparam length_bucket_step must be a number above 1, got 1.0"),
         ("learning_rate_multiples=[1,-1]", "hparam learning_rate_multiples must be a list of numbers of at least 0, got -1.0"),
         ("symbol_dropout=0.1", "hparam symbol_dropout must be 0.0, got 0.1"),
         ("proximity_bias=yes", "hparam proximity_bias must be true or false, got 'yes'"),
         ("pos=timming", "hparam pos must be one of timing, timing_paper, emb, None, got 'timming'. Did you mean 'timing'?"),
-        ("optimizer=adamm", "hparam optimizer must be one of adam, true_adam, multistep_adam, adam_w, adafactor, momentum, sgd, got 'adamm'. Did you mean 'adam"),
         ("optimizer=YellowFin", "hparam optimizer must be one of adam, true_adam, multistep_adam, adam_w, adafactor, momentum, sgd, got 'YellowFin' (it finds its own learning rate"),
         ("learning_rate_schedule=constant*rsqrt_decai", "hparam learning_rate_schedule must be factors joined by *, of constant, "),
         ("layer_postprocess_sequence=dax", "hparam layer_postprocess_sequence must be none, or letters of n, d, a with at most one n, got 'dax'"),
@@ -104,7 +99,6 @@ def test_override_changes_several_and_nothing_else(hp):
         ("hidden_size=1,hidden_size=2", "hparam hidden_size is set twice"),
         ("hidden_size=1,,num_heads=2", "there is nothing between two commas"),
         ("relu_dropout_broadcast_dims=[0,1", "the brackets in"),
-        ("pos=a[1]", "cannot read 'pos=a[1]' in the hparams 'pos=a[1]': write name=value"),
         ("moe_k=4", "hparam moe_k has no effect here (mixture of experts is not supported): leave it at 2"),
     ],
 )  # fmt: skip
@@ -233,15 +227,6 @@ def make_all(hp):
         t2t.Transformer(hp, source_vocab_size=5, target_vocab_size=5)
     except UserError as error:
         assert "\n" not in str(error)
-
-
-def test_a_record_is_checked_by_its_reader(hp):
-    recorded = HParams.from_dict({"optimizer_adam_beta1": 2.0, "hard_attention_k": 3})
-    recorded.check("data")
-    with pytest.raises(UserError, match="optimizer_adam_beta1 must be a number from 0 to below 1"):
-        recorded.check("training")
-    with pytest.raises(UserError, match=r"hard_attention_k must be 0, got 3 \(hard and noisy"):
-        recorded.check("network")
 
 
 def test_the_table_lists_the_factors_and_optimizers_that_there_are(hp):

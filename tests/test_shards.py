@@ -101,15 +101,10 @@ _OTHER = {"sizes": [1] * 305, "inputs": [1] * 305, "targets": [1] * 305}
     "content",
     [
         b"",
-        b"PK\x03\x04 cut off",
-        b"some text",
         saved(np.arange(3), save=np.save),
         saved(counts=305, **_OTHER),
-        saved(counts=[[5, 0, 300]], **_OTHER),
         saved(counts=[5, -300, 600], **_OTHER),
         saved(counts=["5", "0", "300"], **_OTHER),
-        saved(counts=[5.0, 0.0, 300.0], **_OTHER),
-        saved(counts=[[5], [0], [300]], **{**_OTHER, "sizes": np.ones((305, 2), int)}),
         saved(counts=[2**62] * 4 + [305], **_OTHER),  # their sum in 64 bits is 305
         saved(counts=[5, 0, 300], **_OTHER, save=np.savez_compressed),
     ],
@@ -167,29 +162,16 @@ def test_a_full_disk_is_told_without_the_names_of_operations():
     assert str(error) == "/dev/full cannot be written: /dev/full; No space left on device"
 
 
-@pytest.mark.parametrize("place", [0.2, 0.5, 0.9, None])
-def test_a_damaged_shard_is_found_while_there_is_no_index(shards, place):
-    path = shards[0] / "toy-train-00002-of-00003"
-    content = bytearray(path.read_bytes())
-    if place:
-        content[int(place * len(content))] ^= 4
-    path.write_bytes(content if place else content[:-3])
-    with pytest.raises(UserError, match=f"^The shard {path} is truncated or corrupt.*again.$"):
-        read_index(shards[0], "toy", "train")
-
-
-@pytest.mark.parametrize("junk", [1, 5, 11])
-def test_a_shard_ends_with_a_record(shards, junk):
-    """Cut within the head of a record, or with bytes after the last one."""
+def test_a_damaged_shard_is_found_while_there_is_no_index(shards):
+    """Changed, cut off, cut within the head of a record, or with bytes after the last one."""
     path = shards[0] / "toy-train-00000-of-00003"
     content = path.read_bytes()
+    changed = bytearray(content)
+    changed[len(content) // 2] ^= 4
     first = 16 + int.from_bytes(content[:8], "little")
-    for damaged in (content[: first + junk], content + bytes(junk)):
+    for damaged in (changed, content[:-3], content[: first + 5], content + bytes(11)):
         path.write_bytes(damaged)
-        with pytest.raises(
-            UserError,
-            match=rf"^The shard {path} is truncated or corrupt .{junk} bytes after the last",
-        ):
+        with pytest.raises(UserError, match=f"^The shard {path} is truncated or corrupt.*again.$"):
             read_index(shards[0], "toy", "train")
 
 

@@ -35,25 +35,6 @@ def everything_in(folder):
     return {path.relative_to(folder).as_posix(): path.read_bytes() for path in files}
 
 
-def both_at_once(path, act):
-    """Two processes act at once; each finds a link to a file where it would write `path`."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    theirs = write(path.parent / "theirs", "theirs")
-
-    def process():
-        path.with_name(f"{path.name}.{platform.node()}.{os.getpid()}.incomplete").symlink_to(theirs)
-        act()
-
-    both = [multiprocessing.get_context("fork").Process(target=process) for _ in "12"]
-    for one in both:
-        one.start()
-    for one in both:
-        one.join()
-    assert [one.exitcode for one in both] == [0, 0]
-    assert theirs.read_text() == "theirs"
-    theirs.unlink()
-
-
 @pytest.fixture(params=["", ".gz"])
 def suffix(request):
     return request.param
@@ -222,12 +203,12 @@ def test_sources_that_are_none(tmp_path):
 def test_memory_does_not_grow_with_the_corpus(tmp_path):
     line = "Die Größe des Korpus ist gleichgültig, wenn man ihn nie im Ganzen hält. " * 2
     for name in ("a", "b"):
-        write(tmp_path / name, (line + "\n") * 150_000)  # 20 MB
+        write(tmp_path / name, (line + "\n") * 50_000)  # 7 MB
     tracemalloc.start()
     count = sum(1 for _ in read_sources(tmp_path, [["", ("a", "b")]], Counter()))
     peak = tracemalloc.get_traced_memory()[1]
     tracemalloc.stop()
-    assert count == 150_000
+    assert count == 50_000
     assert peak < 5e6
 
 
@@ -294,17 +275,9 @@ def test_only_plain_files_with_names_are_files(tmp_path):
     link.linkname = "/etc/passwd"
     sparse = {"GNU.sparse.size": str(2**40), "GNU.sparse.map": "0,1", "GNU.sparse.name": "zeros"}
     folder, pipe = member("training", kind=tarfile.DIRTYPE), member("pipe", kind=tarfile.FIFOTYPE)
-    empty = (
-        link,
-        folder,
-        pipe,
-        member(""),
-        member("."),
-        member("x", path="a\0b"),
-        member("x", path="a\nb"),
-    )
+    unnamed = (member(""), member("."), member("x", path="a\0b"), member("x", path="a\nb"))
     others = (
-        *((made, b"") for made in empty),
+        *((made, b"") for made in (link, folder, pipe, *unnamed)),
         (member("sparse", 1, **sparse), b"1"),
         (member("text", 3), b"one"),
         (member("text", 3), b"two"),
@@ -317,14 +290,12 @@ def test_only_plain_files_with_names_are_files(tmp_path):
 @pytest.mark.parametrize(
     ("name", "end", "flipped"),
     [
-        *(("a.tgz", -1, None), ("a.tgz", 300, None), ("a.tgz", 15, None)),
-        *(("a.tgz", None, -6), ("a.tgz", None, 300)),  # the checksum; the content
-        *(("a.tar.bz2", -20, None), ("a.tar.xz", -20, None), ("a.tar.xz", None, 300)),
-        *(("a.tar", 90_000, None), ("a.zip", -30, None)),
-        *(("a.zip", None, 100), ("a.zip", None, -87)),  # the content; the method of a member
+        *(("a.tgz", -1, None), ("a.tgz", None, -6)),  # the checksum
+        *(("a.tar", 90_000, None), ("a.zip", None, -87)),  # the method of a member
     ],
 )
 def test_a_damaged_archive_gives_nothing(tmp_path, name, end, flipped):
+    """`tests/test_mutations.py` tries other damage."""
     archive = write_archive(tmp_path / name, FILES)
     content = bytearray(archive.read_bytes()[:end])
     if flipped:
@@ -344,9 +315,7 @@ def test_a_zip_archive_is_deflated(tmp_path, method):
     """`zipfile` unpacks other methods at once: gigabytes, whatever size the member claims."""
     with zipfile.ZipFile(tmp_path / "a.zip", "w", method) as archive:
         archive.writestr("text", b"one")
-    refused(
-        tmp_path / "a.zip", " holds 'text' compressed by bzip2 or LZMA, only deflated .* by hand"
-    )
+    refused(tmp_path / "a.zip", " holds 'text' compressed by bzip2 or LZMA, only deflated .*hand")
 
 
 @pytest.mark.parametrize("content", [b"", b"<html>Please log in</html>", b"one\tuno\n" * 100])
@@ -391,14 +360,6 @@ def test_files_that_cannot_be_written(tmp_path, monkeypatch):
     with pytest.raises(UserError, match="en cannot be written: No space left on device"):
         unpacked(archive)  # the disk fills up in the second file: the first gets no name either
     assert everything_in(tmp_path / "out") == {}
-
-
-def test_two_processes_do_not_disturb_each_other_or_follow_links(tmp_path):
-    archive = write_archive(tmp_path / "a.tgz", FILES)
-    both_write, out = multiprocessing.get_context("fork").Barrier(2), tmp_path / "out"
-    wait = lambda name: not both_write.wait(30) or True  # noqa: E731
-    both_at_once(out / "training/europarl-v7.de-en.de", lambda: unpack(archive, out, wait))
-    assert everything_in(tmp_path / "out") == FILES
 
 
 # Downloads, from a server on this machine
@@ -530,7 +491,6 @@ def test_attempts_end_but_not_while_something_arrives(server, path):
         ("{}/absent", "HTTP Error 404: Not Found"),
         ("http://127.0.0.1:1/corpus.tgz", "Connection refused"),
         ("file:///absent/corpus.tgz", "No such file"),
-        ("gopher://a/b", "unknown url type"),
         ("http://a b/", "can't contain control characters"),
     ],
 )
@@ -573,7 +533,30 @@ def test_a_file_that_cannot_be_written_is_not_tried_again(server, path, tmp_path
     assert len(server.requests) == 1
 
 
-def test_two_processes_may_fetch_the_same(server, path):
-    server.delay = 0.02  # 0.3 s for all of it
-    both_at_once(path, lambda: fetch(server.url, path))
-    assert_fetched(path)
+def test_two_processes_do_not_disturb_each_other_or_follow_links(server, tmp_path):
+    """Each fetches and unpacks the same, and finds links to a file where it would write."""
+    archive, out = tmp_path / "a.tar", tmp_path / "out"
+    theirs = write(tmp_path / "theirs", "theirs")
+    server.content = write_archive(tmp_path / "b.tar", FILES).read_bytes()
+    server.delay = 0.02  # 0.1 s for all of it
+    fork = multiprocessing.get_context("fork")
+    together = fork.Barrier(2)
+
+    def process():
+        for path in (archive, out / "training/europarl-v7.de-en.de"):
+            path.parent.mkdir(parents=True, exist_ok=True)
+            part = f"{path.name}.{platform.node()}.{os.getpid()}.incomplete"
+            path.with_name(part).symlink_to(theirs)
+        together.wait(30)
+        fetch(server.url, archive)
+        unpack(archive, out, lambda name: not together.wait(30) or True)
+
+    both = [fork.Process(target=process) for _ in "12"]
+    for one in both:
+        one.start()
+    for one in both:
+        one.join()
+    assert [one.exitcode for one in both] == [0, 0]
+    assert len(server.requests) == 2
+    assert (archive.read_bytes(), everything_in(out)) == (server.content, FILES)
+    assert theirs.read_text() == "theirs"

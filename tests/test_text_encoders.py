@@ -35,14 +35,7 @@ build = SubwordTextEncoder.build_from_generator
 @pytest.mark.parametrize(
     ("text", "tokens"),
     [
-        ("", []),
-        (" ", [" "]),
-        ("a", ["a"]),
-        ("a b", ["a", "b"]),
-        (" a b ", [" ", "a", "b", " "]),
-        ("a  b", ["a", "  ", "b"]),
-        ("a, b.", ["a", ", ", "b", "."]),
-        ("a\nb", ["a", "\n", "b"]),
+        (" a b  c", [" ", "a", "b", "  ", "c"]),
         ("x_1\t2", ["x", "_", "1", "\t", "2"]),
         ("½²Ⅷ٣日", ["½²Ⅷ٣日"]),  # No, No, Nl, Nd, Lo
         ("e\u0301t", ["e", "\u0301", "t"]),  # a combining accent is no letter
@@ -52,7 +45,6 @@ build = SubwordTextEncoder.build_from_generator
 )
 def test_splits_where_words_end(text, tokens):
     assert tokenizer.encode(text) == tokens
-    assert tokenizer.decode(tokens) == text
 
 
 def by_character(text):
@@ -66,7 +58,7 @@ def by_character(text):
 @pytest.mark.parametrize("characters", [" aé,—", " aé,—𝒜😀\U0001f3ff"])
 def test_any_text_is_cut_by_character(characters):
     rng = random.Random(2)
-    texts = ["".join(rng.choices(characters, k=20)) for _ in range(2000)]
+    texts = ["".join(rng.choices(characters, k=20)) for _ in range(1000)]
     short = itertools.chain(*(itertools.product(" a,", repeat=length) for length in range(7)))
     for text in (*map("".join, short), *texts):
         assert tokenizer.encode(text) == by_character(text)
@@ -86,9 +78,8 @@ def test_bytes_follow_the_reserved_ids():
     assert encoder.encode("aé\n") == [99, 0xC3 + 2, 0xA9 + 2, 12]
     assert encoder.decode([99, 197, 171, 12]) == "aé\n"
     assert encoder.decode([99, 1, 0, 197]) == "a<EOS><pad>\N{REPLACEMENT CHARACTER}"
-    for byte_id in (-1, 258):
-        with pytest.raises(UserError, match=f"id {byte_id} is out of range; 0 to 257"):
-            encoder.decode([byte_id])
+    with pytest.raises(UserError, match="id -1 is out of range; 0 to 257"):
+        encoder.decode([-1])
 
 
 def test_tokens_of_a_file_and_of_a_list(tmp_path):
@@ -145,29 +136,22 @@ def spelled(encoder, text):
 @pytest.mark.parametrize(
     ("text", "subtokens"),
     [
-        ("", []),
-        ("low", ["low_"]),
         ("lower", ["lo", "w", "er_"]),
         ("low, low", ["low_", ", _", "low_"]),
         ("lo_", ["lo", *"_\\u_"]),
         ("\\", [*"\\\\_"]),
         ("é", [*"\\233;_"]),
-        ("\n", [*"\\10;_"]),
     ],
 )
 def test_cuts_the_longest_subtoken_first(encoder, text, subtokens):
-    assert spelled(encoder, text) == subtokens
-    assert encoder.encode(text) == encoder.encode(text)  # from the cache
-    assert encoder.decode(encoder.encode(text)) == text
+    assert spelled(encoder, text) == spelled(encoder, text) == subtokens  # again, from the cache
 
 
 def test_ids_are_line_numbers_and_others_are_skipped(encoder):
     assert encoder.encode("lower, low") == [2, 8, 4, 5, 3]
     assert encoder.vocab_size == len(HAND_MADE) == len(encoder.all_subtoken_strings)
     assert encoder.subtoken(-1) == encoder.subtoken(encoder.vocab_size) == ""
-    assert encoder.decode([3, 1]) == "low<EOS>"
-    assert encoder.decode([3, -1, 10**6, 0]) == "low<pad>"
-    assert encoder.decode([]) == ""
+    assert encoder.decode([3, -1, 10**6, 1, 0]) == "low<EOS><pad>"
 
 
 def test_escapes_as_t2t():
@@ -207,9 +191,6 @@ def test_caches_a_bounded_number_of_tokens_the_frequent_ones(encoder, monkeypatc
     expected = [pickle.loads(pickle.dumps(encoder)).encode(text) for text in texts]
     assert [encoder.encode(text) for text in texts] == expected
     assert max(len(encoder._recent), len(encoder._earlier)) == 10
-
-    encoder.encode("l" * 10_000)  # no long ones
-    assert all(len(token) < 10_000 for token in (*encoder._recent, *encoder._earlier))
     encoder.encode("lower")  # stays, as it is frequent
     cut = []
     monkeypatch.setattr(encoder, "_encode_token", lambda token: cut.append(token) or (2,))
@@ -255,18 +236,6 @@ def test_equals_t2t_on_every_case():
 
 
 # Building a vocabulary of subwords
-
-
-def test_words_by_hand():
-    # "ab_" three times. Round 1 keeps ab_ and, since b starts a cut too, b_; from round 2 on the
-    # only cut is in front of ab_, which takes all from its prefixes. Then the alphabet, 23
-    # characters that count nothing, in falling order.
-    encoder = build(["ab ab", "ab"], target_size=26)
-    whole = "<pad>_", "<EOS>_", "ab_"
-    assert encoder.all_subtoken_strings == (*whole, *"updba_\\SOE><;9876543210")
-    # Subtokens are shorter than `max_subtoken_length`.
-    shorter = build(["ab"] * 3, 26, max_subtoken_length=3)
-    assert shorter.all_subtoken_strings[2:5] == ("ab", "_", "u")
 
 
 def plainly(lines, min_count, max_subtoken_length, reserved):
@@ -355,9 +324,8 @@ def test_an_extra_reserved_token_has_one_id(tmp_path):
     encoder = build(["low low low\n"], 40, None, reserved)
     assert encoder.encode("low") == [2]
     encoder.store_to_file(tmp_path / "vocab")
-    assert (
-        (tmp_path / "vocab").read_text().endswith("'0'\n'\n'\n")
-    )  # the newline is last, as in T2T
+    # The newline is last, as in T2T.
+    assert (tmp_path / "vocab").read_text().endswith("'0'\n'\n'\n")
     stored = SubwordTextEncoder(tmp_path / "vocab")
     assert stored.encode("low\n") == encoder.encode("low\n")
     assert stored.vocab_size == encoder.vocab_size + 1
@@ -366,15 +334,10 @@ def test_an_extra_reserved_token_has_one_id(tmp_path):
 @pytest.mark.parametrize(
     ("lines", "arguments", "message"),
     [
-        ([], {}, "There is no text"),
         ([""], {}, "There is no text"),
         (["a"], {"target_size": 0}, "size is 0; it must be at least 1"),
         (["a"], {"reserved_tokens": ["<EOS>", "<pad>"]}, "must begin with <pad>, <EOS>"),
-        (
-            ["a"],
-            {"reserved_tokens": ["<pad>", "<EOS>", "<x>", "<EOS>"]},
-            "^reserved_tokens, place 4: '<EOS>' is already on place 2; each entry must have one id",
-        ),
+        (["a"], {"reserved_tokens": ["<pad>", "<EOS>", "<EOS>"]}, "'<EOS>' is already on place 2"),
     ],
 )
 def test_refuses_what_gives_no_vocabulary(lines, arguments, message):
@@ -422,24 +385,6 @@ def test_vocabulary_equals_t2t_byte_for_byte(tmp_path, lines_per_language):
     assert (tmp_path / name).read_bytes() == (golden / name).read_bytes()
 
 
-def test_tree_by_hand():
-    # "ab_" three times, "b_" twice; a place is a character of "ab_b_".
-    weights = np.array([3, 3, 3, 2, 2])
-    tree = subword_builder.SubstringTree("ab_b_", weights, max_length=9, min_count=3)
-    everywhere, starts = tree.count(np.arange(5)), tree.count(np.array([0, 3]))
-    nodes = tree.substrings(np.arange(len(everywhere)))
-    # ab, which occurs where ab_ does, is no node.
-    assert dict(zip(nodes, everywhere, strict=True)) == {"a": 3, "b": 5, "_": 5, "b_": 5, "ab_": 3}
-    assert dict(zip(nodes, starts, strict=True)) == {"a": 3, "b": 2, "_": 0, "b_": 2, "ab_": 3}
-
-    kept, left = tree.select(everywhere, min_count=3)
-    assert tree.substrings(np.flatnonzero(kept)) == ["ab_", "b_"]
-    # ab_ leaves nothing of a, b_ nothing of b.
-    assert dict(zip(nodes, left, strict=True)) == {"a": 0, "b": 0, "_": 5, "b_": 5, "ab_": 3}
-    assert tree.longest(kept).tolist() == [3, 2, 1, 2, 1]
-    assert tree.substrings(tree.characters) == ["_", "a", "b"]
-
-
 # Vocabularies beside tables of other sizes: T2T's tables may have more rows than there are tokens
 
 
@@ -479,9 +424,7 @@ def test_a_run_of_t2t_with_a_larger_table_translates_with_a_warning(tmp_path, ca
     settings = {"data_dir": tmp_path, "decode_hparams": "beam_size=2,extra_length=2"}
     loaded = t2t.load(tmp_path, problem=t2t_release.PROBLEM, **settings)
     assert len(loaded.translate(["Hello"])) == 1
-    warning = (
-        f"warning: the vocabulary of the inputs in {tmp_path} has 40 tokens and the model's table"
-    )
+    warning = f"warning: the vocabulary of the inputs in {tmp_path} has 40 tokens and the model's"
     assert capsys.readouterr().err.startswith(warning)
 
 

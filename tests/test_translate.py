@@ -314,20 +314,16 @@ def test_an_archive_is_fetched_once_and_only_if_its_files_are_absent(tmp_path, m
         ("", None, "The source file {}/in/a.en is absent: place it there, or see --tmp_dir."),
         ("toy.tgz", None, ABSENT),
         ("toy.tgz", {"in/a.en": b"one\n"}, NOT_HELD),
-        ("toy.tgz", b"<html>Please log in</html>", "{}/toy.tgz does not hold in/a.en: place "),
-        ("toy.tgz", gzip.compress(b"text", mtime=0)[:15], "{}/toy.tgz cannot be read to its end ("),
     ],
 )
 def test_files_that_cannot_be_had(tmp_path, monkeypatch, url, content, message):
-    if isinstance(content, dict):
+    if content:
         write_tar(tmp_path / "toy.tgz", content)
-    elif content:
-        (tmp_path / "toy.tgz").write_bytes(content)
     monkeypatch.setattr(Toy, "url", url)
     with pytest.raises(UserError) as raised:
         samples(Toy(), tmp_path, "train")
     assert str(raised.value).startswith(message.format(tmp_path))
-    assert (tmp_path / "in" / "a.en").exists() == isinstance(content, dict)
+    assert (tmp_path / "in" / "a.en").exists() == bool(content)
 
 
 def test_cleaning_as_in_t2t_is_refused(tmp_path, monkeypatch):
@@ -355,15 +351,8 @@ def test_a_single_file_can_be_what_is_fetched(tmp_path, form, content):
 def test_the_new_language_pair_of_the_page_works(tmp_path):
     page = Path(__file__).parents[1].joinpath("docs/data.md").read_text("utf-8")
     code = page.split("## A new language pair\n")[1].split("```python\n")[1].split("```")[0]
-    folder, tmp_dir = tmp_path / "usr_dir_of_the_page", tmp_path / "tmp"
-    write_lines(folder / "__init__.py", code.splitlines())
-    registry.import_user_directory(str(folder))
-    wmt_archives(tmp_dir, "ru")
+    exec(code, {"__name__": "page"})
+    wmt_archives(tmp_path, "ru")
     problem = registry.problem("translate_enru_wmt32k")
-    assert samples(problem, tmp_dir, "train") == expected("ru", "nc9", "crawl")
-    assert samples(problem, tmp_dir, "dev") == expected("ru", "dev", count=3)
-    problem.generate_data(tmp_path / "data", tmp_dir)
-    turned = registry.problem("translate_enru_wmt32k_rev")
-    pairs = expected("ru", "dev", count=3)
-    assert stored(turned, "dev", tmp_path / "data") == sorted(pair[::-1] for pair in pairs)
-    assert len([line for line in code.splitlines() if line.strip()]) <= 12
+    assert samples(problem, tmp_path, "train") == expected("ru", "nc9", "crawl")
+    assert samples(problem, tmp_path, "dev") == expected("ru", "dev", count=3)

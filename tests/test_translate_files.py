@@ -140,11 +140,8 @@ def test_neither_shards_without_a_note_nor_without_a_vocabulary_are_taken(files,
 @pytest.mark.parametrize(
     ("note", "message"),
     [
-        ("[]", " must be an object, got []"),
         ('{"dev": 5}', ": dev must be an object, got 5"),
         ('{"dev": {"from": "a"}}', ": dev has no identity"),
-        ('{"dev": {"from": 5, "identity": []}}', ": dev.from must be a string, got 5"),
-        ("[" * 10**5, " is not JSON: maximum recursion depth"),
     ],
 )
 def test_a_note_of_another_shape_is_one_line(files, tmp_path, note, message):
@@ -162,17 +159,6 @@ def test_a_vocabulary_that_was_put_there_is_used(files, tmp_path):
     for _ in range(2):
         generate(tmp_path / "two", files, train=files["dev"], test=None)  # which may be left out
         assert (tmp_path / "two" / VOCABULARY).read_bytes() == given
-
-
-def test_a_mistake_can_be_mended(files, tmp_path):
-    rows = files["dev"][1].read_text().splitlines()
-    write(files["dev"][1], rows[1:])
-    refused(r"has 30 lines and .* has 29", tmp_path / "data", files)
-    assert contents(tmp_path / "data") == {}
-    write(files["dev"][1], rows)
-    generate(tmp_path / "data", files)
-    files["train"] = (tmp_path / "nothing.src", files["train"][1])
-    refused(r"Cannot read .*nothing.src", tmp_path / "other", files)
 
 
 # Datasets
@@ -210,12 +196,9 @@ def test_a_dataset_without_dev_or_test(tmp_path, monkeypatch):
     assert [item["split"] for item in problem.dataset_splits] == ["train", "dev"]
 
     monkeypatch.setattr(tfds_datasets, "SIZES", {"train": 50, "test": 5})
-    no_dev, data_dir = prepare(tmp_path / "no_dev"), tmp_path / "other"
     message = r"1.2.0 has no split 'validation', only train, test: .*train\[:99%\],train"
-    refused(message, data_dir, no_dev)
-    message = r"unknown split 'tset' .* Did you mean 'test'\?"
-    refused(message, data_dir, no_dev, splits=("train", "test", "tset"))
-    assert not data_dir.exists()
+    refused(message, tmp_path / "other", prepare(tmp_path / "no_dev"))
+    assert not (tmp_path / "other").exists()
 
 
 # Several corpora
@@ -322,7 +305,6 @@ def test_corpora_by_a_flag_with_tags_that_are_pieces(tmp_path):
         (lambda listed: listed[0].pop("weight"), r"give all corpora a weight or none, got \[None, 1\]"),
         (lambda listed: listed[0].update(weight=0), r"must be from 0.001 to 1000, got \[0, 1\]"),
         (lambda listed: listed[0].update(wieght=1), r"\[0\] has an unknown 'wieght'.* mean 'weight'\?"),
-        (lambda listed: listed[0].update(tag=5), r"corpora.json: \[0\].tag must be a string, got 5"),
         (lambda listed: listed[1].update(clean={"copies": 1}), r"\[1\].clean.copies must be true or false"),
         (lambda listed: listed[1].update(clean={"max_ratoi": 2}), r"\[1\].clean has an unknown 'max_ratoi'.* mean 'max_ratio'\?"),
         (lambda listed: listed[0].update(train=["a"]), r"\[0\].train takes a source and a target file"),
@@ -404,13 +386,9 @@ def test_a_dataset_by_name_and_flags(dataset, tmp_path):
         (["--train_files=a", "--dev_files=c,d"], "--train_files takes 2 items, separated by commas"),
         (["--dev_files=a,b", "--tfds=x"], "--dev_files and --tfds are both given"),
         (["--train_files=a,b", "--dev_files=c,d", "--languages=en,de"], "--languages needs --tfds"),
-        (["--corpora=x", "--tfds=x"], "--tfds and --corpora are both given"),
         (["--corpora=x", "--clean_copies"], "--clean_copies and --corpora are both given: each corpus is cleaned"),
         (["--tfds=x", "--tfds_splits=train"], "--tfds_splits takes 2 or 3 items"),
-        (["--tfds=x", "--languages=en,"], "--languages takes 2 items, separated by commas, got 2"),
-        (["--tfds=toy_translat"], "unknown dataset 'toy_translat'"),
         ([], "translate_files has no source: give --train_files="),
-        (["--vocab_size=0"], "flag --vocab_size=0: 0 is not a positive integer"),
         (["--problem=translate_ende_numbers", "--vocab_size=9"], "--vocab_size is for --problem=translate_files, got --problem=translate_ende_numbers."),
     ],
 )  # fmt: skip
@@ -425,13 +403,9 @@ def test_mistakes_end_in_one_line(tmp_path, arguments, message):
     [("translate_files", "a source for generating data"), ("translate_ende", "for --problem=tran")],
 )
 def test_mistakes_in_training_end_in_one_line(tmp_path, problem, message):
-    given = (
-        f"--problem={problem}",
-        "--train_files=a,b",
-        "--dev_files=c,d",
-        "--hparams=transformer_tiny",
-    )
-    done = toy.command("train", *given, f"--data_dir={tmp_path}", f"--output_dir={tmp_path}/run")
+    given = ("--train_files=a,b", "--dev_files=c,d", "--hparams=transformer_tiny")
+    places = (f"--data_dir={tmp_path}", f"--output_dir={tmp_path}/run")
+    done = toy.command("train", f"--problem={problem}", *given, *places)
     assert f"--train_files is {message}" in toy.complaint(done)
 
 
