@@ -75,21 +75,6 @@ def test_the_loss_counts_targets_and_in_masked_training_inputs(mode):
     assert -np.sum(score(model, INPUTS, TARGETS)) / 6 == pytest.approx(of_targets, rel=1e-5)
 
 
-@pytest.mark.parametrize(("mode", "more"), [(MASKED, ""), (FULL, RELATIVE)])
-def test_searches_find_what_the_whole_sequence_says(mode, more, eagerly):
-    model = model_of(mode, more)
-    ids, scores = (np.array(each) for each in greedy(model, INPUTS, extra_length=3))
-    best = np.argmax(model({"inputs": INPUTS, "targets": ids}), -1)
-    np.testing.assert_array_equal(best[ids != 0], ids[ids != 0])
-    np.testing.assert_allclose(score(model, INPUTS, ids), scores, atol=1e-5)
-    options = {"beam_size": 3, "top_beams": 2, "alpha": 0.0, "extra_length": 3}
-    ids, scores = (np.array(each) for each in beam_search(model, INPUTS, **options))
-    for k in range(2):
-        np.testing.assert_allclose(score(model, INPUTS, ids[:, k]), scores[:, k], atol=1e-5)
-    alone, _ = beam_search(model, INPUTS[1:, :3], **options | {"extra_length": 5})
-    np.testing.assert_array_equal(np.trim_zeros(ids[1, 0]), np.trim_zeros(np.array(alone[0, 0])))
-
-
 def test_a_compiled_search_finds_the_same():
     model = model_of(FULL, f"{RELATIVE},num_hidden_layers=1")
     options = {"beam_size": 2, "alpha": 0.0, "extra_length": 3}
