@@ -16,13 +16,13 @@ RELEASED = ROOT.parent / "shared/golden/t2t_release"
 """Directory of the released vocabulary, and of the flags of `t2t-trainer` beside the checkpoint."""
 
 
-def write(directory):
+def write(directory, made_up=False):
     """Writes `t2t_train` and `t2t_data`, as T2T leaves them."""
     train, data = directory / "t2t_train", directory / "t2t_data"
     shutil.copytree(golden.FOLDER / "t2t_release", train)
     (train / "expected.npz").unlink()
     data.mkdir()
-    if RELEASED.exists():
+    if RELEASED.exists() and not made_up:
         shutil.copy(RELEASED / VOCABULARY, data)
     else:
         lines = (f"'{subword}'\n" for subword in made_up_subwords(len(expected()["logits"][0, 0])))
