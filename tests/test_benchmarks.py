@@ -23,8 +23,8 @@ def text(tmp_path_factory):
     return path
 
 
-def run(name, *args, code=0, python=toy.forked):
-    done = python([str(ROOT / "benchmarks" / f"{name}.py"), *map(str, args)])
+def run(name, *args, code=0):
+    done = toy.python(ROOT / "benchmarks" / f"{name}.py", *args)
     assert done.returncode == code, done.stderr
     return done
 
@@ -145,8 +145,7 @@ def test_mistakes_are_reported_before_anything_is_measured(tmp_path):
 def test_steps_on_jax_are_measured_and_say_where():
     pytest.importorskip("jax")
     sizes = ("--models=tiny", "--rows=2", "--length=8", "--vocab=300", "--steps=2")
-    on_jax = "--precisions=float32", "--kinds=decode"
-    done = run("device_steps", *sizes, *on_jax, python=lambda argv: toy.python(*argv))
+    done = run("device_steps", *sizes, "--precisions=float32", "--kinds=decode")
     assert "PyTorch, torch.compile left out: no Python given" in done.stderr
     assert "no GPU was at hand" in done.stdout or "On NVIDIA" in done.stdout
     row = r"^\| decoding \| tiny \| 2 x 8 \| float32 \| t2t_keras, JAX \| [\d,]+ \|"
