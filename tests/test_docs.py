@@ -101,6 +101,7 @@ PAGES = {
             "--train_steps=100000": ONE_STEP,
             "--decode_to_file": f"{DECODE} --decode_to_file",
             "--export_dir": f"--nowarm_up {DECODE} --export_dir",
+            'data_dir="t2t_data")': f'data_dir="t2t_data", decode_hparams="{QUICK_DECODING}")',
         },
     ),
     "docs/inspect.md": Page(after="README.md"),

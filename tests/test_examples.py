@@ -1,5 +1,6 @@
 """The examples run, learn, and survive a `.keras` file."""
 
+import functools
 import importlib.util
 import json
 import re
@@ -188,6 +189,8 @@ def test_keras_trains_a_model_of_ones_own(tmp_path, monkeypatch, eagerly):
     registry.import_user_directory(str(EXAMPLES / "own_transformer"))
     fit = load("fit")
     monkeypatch.setattr(fit, "STEPS_PER_EPOCH", 2)
+    greedy = functools.partial(DecodeSettings, beam_size=1, extra_length=1)
+    monkeypatch.setattr(t2t.decoding, "DecodeSettings", greedy)
     model = fit.main(str(tmp_path), 1, registry.model("temperature_transformer"))
     loaded = t2t.checkpoints.load_model(str(tmp_path / "run"))
     assert type(loaded) is type(model)
