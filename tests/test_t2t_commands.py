@@ -146,6 +146,7 @@ def test_scripts_that_call_main(tmp_path):
         ("plain.py", "--problem=turned --train_steps=3", "resuming from step 2"),
     ):
         words = f"-m t2t_keras.t2t_modules {script} {given} {others} --hp_max_length=32 --new=3"
+        words += " --decode_hparams=beam_size=1,extra_length=1"
         done = toy.python(*words.split(), cwd=tmp_path)
         assert done.returncode == 0, done.stderr
         assert f"{script}: --new=3 is ignored" in done.stderr and said in done.stdout + done.stderr
