@@ -21,12 +21,11 @@ os.fsync = lambda descriptor: None  # nothing here cuts the power
 # Files that take long, about the longest first. They begin, since a worker takes whole files, lest one
 # be left alone with them at the end; and `make check` leaves them out.
 LONG = """
-docs distribution examples properties export trainer fit language_models prepend backends cli_train golden
-search t2t_commands t2t_directories parsing_problems cli_run on_the_fly train_step cli_decode golden_runs
-optimizers reading benchmarks engine text_graph transformer_keras
-translate_files attention_page text_sentencepiece fault_injection generation
-cli_datagen mutations ctranslate2 query layers_contract beam records
-cli_inspect tfds packaging transformer
+distribution properties docs search examples backends cli_train export golden benchmarks trainer
+t2t_commands language_models engine fit t2t_directories parsing_problems cli_run on_the_fly train_step
+cli_decode golden_runs optimizers reading text_graph transformer_keras translate_files attention_page
+text_sentencepiece fault_injection generation cli_datagen mutations ctranslate2 query layers_contract
+beam records cli_inspect tfds packaging prepend transformer
 """
 
 

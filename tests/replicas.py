@@ -205,10 +205,6 @@ def main():
         small = f"{every},learning_rate_constant"
         adam_w = f"{small}=0.01,optimizer=adam_w"
         figures["joined"], many = trained_alike(adam_w, 3, "mirrored", batches_per_step=2)
-        momentum = f"{small}=0.1,optimizer=momentum"
-        figures["language model"] = trained_alike(momentum, 2, "mirrored", model="language model")[
-            0
-        ]
         adafactor = f"{small}=0.1,optimizer=adafactor"
         figures["classifier"] = trained_alike(adafactor, 2, "mirrored", model="classifier")[0]
         figures["fit"] = fitted_alike(many.strategy)

@@ -89,7 +89,7 @@ def scalars(directory):
 
 
 def test_every_checkpoint_is_evaluated_as_in_training(toy_dir, damaged):
-    done = toy.ran("eval", f"--output_dir={damaged}", "--eval_steps=0", DECODE)
+    done = toy.ran("eval", f"--output_dir={damaged}", "--eval_steps=0", DECODE, eagerly=True)
     assert f"warning: checkpoint {damaged}/model.ckpt-4 cannot be read: " in done.stderr
     trained = scalars(toy_dir / "eval_of_training")
     lines = figures(done)
@@ -111,7 +111,7 @@ def test_an_average_is_evaluated_on_test(toy_dir, averaged, tmp_path):
     for path in (toy_dir / "data").iterdir():
         shutil.copy(path, tmp_path / path.name.replace("-dev-", "-test-"))
     flags = [f"--checkpoint_path={averaged}", f"--data_dir={tmp_path}", "--eval_use_test_set"]
-    [(step, split, loss, *_)] = figures(toy.ran("eval", *flags, DECODE))
+    [(step, split, loss, *_)] = figures(toy.ran("eval", *flags, DECODE, eagerly=True))
     assert (step, split) == (6, "test")
     written = scalars(averaged.parent / "eval_test")[6]
     assert written["loss"] == pytest.approx(loss, abs=6e-5)

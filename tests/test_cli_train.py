@@ -64,6 +64,7 @@ def test_saves_and_leaves_after_sigterm_and_then_ends_normally(run):
 def test_is_the_same_after_a_kill(tmp_path):
     script, command = toy.ROOT / "benchmarks" / "restarts.py", toy.programs() / "t2t-keras-train"
     flags = ["--kills=1", "--train_steps=60", f"--directory={tmp_path}", f"--command={command}"]
+    flags.append("--flags=--local_eval_frequency=15")
     done = toy.python(script, *flags)
     assert done.returncode == 0, done.stdout + done.stderr
     assert "After 1 kills, equal to the run without a stop." in done.stdout
@@ -71,7 +72,7 @@ def test_is_the_same_after_a_kill(tmp_path):
 
 def test_decodes_what_is_typed(toy_dir, run):
     flags = [f"--output_dir={run[0]}", f"--data_dir={toy_dir / 'data'}", SEARCH]
-    done = toy.ran("decode", *flags, "--decode_interactive", input="a b\nc\nq\nd\n")
+    done = toy.ran("decode", *flags, "--decode_interactive", input="a b\nc\nq\nd\n", eagerly=True)
     assert len(done.stdout.split("\n")) == 3
 
 
@@ -103,7 +104,7 @@ def test_train_complains_in_one_line(toy_dir, tmp_path, flags, expected):
 def test_trains_on_text_without_shards(toy_dir, tmp_path):
     line = [*arguments(toy_dir, tmp_path / "run", 2), f"--tmp_dir={toy_dir / 'text'}"]
     line += ["--on_the_fly", f"--data_dir={tmp_path / 'data'}"]
-    done = toy.ran("train", *line)
+    done = toy.ran("train", *line, eagerly=True)
     assert "2 batch shapes, from 64 x 8 to 32 x 16; text is encoded as it is read" in done.stdout
     assert [path.suffix for path in (tmp_path / "data").iterdir()] == [".subwords"]
     evaluating = (f"--output_dir={tmp_path / 'run'}", "--eval_steps=1", SEARCH)
@@ -119,7 +120,7 @@ def test_decode_takes_settings_that_agree_in_what_matters(toy_dir, run, tmp_path
     flags = [f"--output_dir={run[0]}", f"--data_dir={toy_dir / 'data'}", SEARCH]
     flags.append(f"--decode_from_file={source}")
     alike = toy.hparams(num_hidden_layers=1, batch_size=99)
-    toy.ran("decode", *flags, f"--hparams={alike}")
+    toy.ran("decode", *flags, f"--hparams={alike}", eagerly=True)
     other = toy.hparams(num_hidden_layers=1, num_heads=2)
     done = toy.command("decode", *flags, f"--hparams={other}")
     assert "num_heads was 4 and is now 2" in toy.complaint(done)
@@ -128,10 +129,10 @@ def test_decode_takes_settings_that_agree_in_what_matters(toy_dir, run, tmp_path
 def test_xla_keeps_its_programs_in_a_run_of_any_name(tmp_path):
     run = tmp_path / "a \"b' c\\d"
     code = (
-        "import sys; from t2t_keras.cli import train; train._keep_compiled(sys.argv[1])\n"
+        f"from t2t_keras.cli import train; train._keep_compiled({str(run)!r})\n"
         "import tensorflow as tf; tf.function(tf.negative, jit_compile=True)(tf.ones(3))"
     )
-    done = toy.python("-c", code, run)
+    done = toy.forked(["python", "-c", code])
     assert done.returncode == 0, done.stderr
     assert list(tmp_path.iterdir()) == [run]
     assert list((run / "xla_cache").iterdir())

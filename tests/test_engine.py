@@ -215,7 +215,7 @@ def fitted(toy_dir, hp, count):
     return fit_to_update(lambda hp: data.Batches(PROBLEM, *places, hp, replicas=count), hp, count)
 
 
-@pytest.mark.parametrize("count", [1, 2, 3, 5, 6, 8, 11, 16, 40])
+@pytest.mark.parametrize("count", [1, 2, 5, 11, 40])
 def test_an_update_has_the_tokens_on_any_number_of_replicas(toy_dir, count):
     hp = hparams(batch_size=256, tokens_per_update=3000)
     batches, size = fitted(toy_dir, hp, count)

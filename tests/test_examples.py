@@ -1,5 +1,6 @@
 """The examples run, learn, and survive a `.keras` file."""
 
+import functools
 import importlib.util
 import json
 import re
@@ -149,7 +150,7 @@ def test_a_model_of_ones_own_is_found_by_every_command(own_run, own_model):
         ("inspect", "attention", OWN, data, checkpoint, *page),
         ("avg", f"--checkpoints={prefix}", f"--output_path={own_run / 'mean' / 'm'}"),
     ):  # fmt: skip
-        toy.ran(command, *given)
+        toy.ran(command, *given, eagerly=command != "export")
 
     encoders = registry.problem(toy.PROBLEM).get_feature_encoders(str(own_run / "data"))
     loaded = [keras.models.load_model(own_run / "model.keras")]
@@ -184,10 +185,12 @@ def test_what_is_wrong_with_a_model_is_one_line(own_run, command, flags, expecte
     assert expected in toy.complaint(toy.command(command, *of_run(own_run), *flags, *source))
 
 
-def test_keras_trains_a_model_of_ones_own(tmp_path, monkeypatch):
+def test_keras_trains_a_model_of_ones_own(tmp_path, monkeypatch, eagerly):
     registry.import_user_directory(str(EXAMPLES / "own_transformer"))
     fit = load("fit")
-    monkeypatch.setattr(fit, "STEPS_PER_EPOCH", 20)
+    monkeypatch.setattr(fit, "STEPS_PER_EPOCH", 2)
+    greedy = functools.partial(DecodeSettings, beam_size=1, extra_length=1)
+    monkeypatch.setattr(t2t.decoding, "DecodeSettings", greedy)
     model = fit.main(str(tmp_path), 1, registry.model("temperature_transformer"))
     loaded = t2t.checkpoints.load_model(str(tmp_path / "run"))
     assert type(loaded) is type(model)

@@ -175,7 +175,7 @@ def test_score(model, serve):
 
 
 def test_options(model, serve):
-    for alpha, extra_length in ((0.0, 0), (1.5, 9), (-0.5, 4)):
+    for alpha, extra_length in ((1.5, 9), (-0.5, 0)):
         settings = dataclasses.replace(SETTINGS, alpha=alpha, extra_length=extra_length)
         options = {"alpha": np.float32(alpha), "extra_length": np.int32(extra_length)}
         got = serve("translate_with_options", text=LINES, **options)
@@ -314,9 +314,8 @@ def test_bytes_in_bfloat16_with_another_default(path, tmp_path):
     model = make_model(encoder)
     encoders = {"inputs": encoder, "targets": encoder}
     settings = DecodeSettings(beam_size=1, extra_length=4, batch_size=2)
-    half_path = export_saved_model(
-        model, encoders, tmp_path, settings, precision="bfloat16", default_signature="score"
-    )
+    options = {"precision": "bfloat16", "default_signature": "score", "warm_up": False}
+    half_path = export_saved_model(model, encoders, tmp_path, settings, **options)
     assert stored_types(half_path) == [tf.bfloat16] * len(model.weights)
     assert set(stored_types(path)) == {tf.float32}
 
@@ -330,8 +329,6 @@ def test_bytes_in_bfloat16_with_another_default(path, tmp_path):
     ids = tf.constant([example([2, 3, 1])])
     assert loaded.signatures["serialized_example"](input=ids)["outputs"].shape.rank == 2
     assert "log_probability" in loaded.signatures["serving_default"].structured_outputs
-    for signature, inputs in read_warm_up(half_path):
-        loaded.signatures[signature](**inputs)
 
 
 def read_warm_up(path):

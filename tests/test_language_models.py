@@ -207,36 +207,28 @@ def test_probabilities_of_classes_and_of_their_export(run):
     assert [row[0] for row in found] == [["odd", "even"][int(np.argmax(each))] for each in alone]
 
 
-def test_exports_load_with_tensorflow_alone(run):
+def test_exports_answer_as_the_commands_do(run):
     """The search of the language model is compiled by XLA there."""
+    served = {}
     for kind in ("self", "class"):
         settings = "--decode_hparams=beam_size=1,extra_length=4,xla=true"
         done = run.command("export", f"--output_dir={run.folder / kind}", "--nowarm_up", settings)
         assert done.returncode == 0, done.stderr
-    program = f"""
-import json, sys
-sys.modules["t2t_keras"] = sys.modules["tensorflow_text"] = None
-import tensorflow as tf
-text = tf.constant(["ab a", "b", ""])
-model = tf.saved_model.load({str(run.folder / "self" / "export" / "1")!r})
-found = [text.decode() for text in model.signatures["serving_default"](text=text)["completion"].numpy()]
-scores = model.signatures["score"](text=text)
-loss = (-scores["log_probability"].numpy() / scores["tokens"].numpy()).tolist()
-model = tf.saved_model.load({str(run.folder / "class" / "export" / "1")!r})
-classes = model.signatures["classify"](text=tf.constant(["xxx", "yy", ""]))
-labels = [row[0].decode() for row in classes["labels"].numpy()]
-assert [label.decode() for label in classes["label"].numpy()] == labels
-print(json.dumps([found, loss, labels, classes["probabilities"].numpy().tolist()]))
-"""
-    done = toy.python("-c", program)
-    assert done.returncode == 0, done.stderr
-    found, loss, labels, probabilities = json.loads(done.stdout)
+        served[kind] = tf.saved_model.load(str(run.folder / kind / "export" / "1")).signatures
+    text = tf.constant(["ab a", "b", ""])
+    completed = served["self"]["serving_default"](text=text)["completion"].numpy()
+    found = [text.decode() for text in completed]
+    scored = served["self"]["score"](text=text)
+    loss = (-scored["log_probability"].numpy() / scored["tokens"].numpy()).tolist()
+    classes = served["class"]["classify"](text=tf.constant(["xxx", "yy", ""]))
+    labels = [row[0].decode() for row in classes["labels"].numpy()]
+    assert [label.decode() for label in classes["label"].numpy()] == labels
     greedily = {"decode_hparams": "beam_size=1,extra_length=4"}
     assert found == run.decode("self", "ab a\nb\n\n", **greedily)
     scores = [float(line) for line in run.decode("self", "ab a\nb\n\n", mode="score_file")]
     assert loss == pytest.approx(scores, abs=1e-5)
     assert labels == run.decode("class", "xxx\nyy\n\n")
-    assert np.sum(probabilities, axis=1) == pytest.approx(1)
+    assert np.sum(classes["probabilities"], axis=1) == pytest.approx(1)
     loaded = t2t.load(str(run.folder / "class" / "export"))
     assert loaded.translate(["xxx", "yy"]) == labels[:2]
 

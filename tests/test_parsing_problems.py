@@ -132,7 +132,7 @@ def assert_a_checkpoint_of_t2t_decodes(directory, inputs, targets):
     model_and_data = (f"--checkpoint_path={directory / 'run'}", f"--data_dir={directory}")
     files = (f"--decode_from_file={directory / 'lines'}", f"--decode_to_file={directory / 'out'}")
     flags = ("--problem=parsing_icelandic16k", "--decode_hparams=beam_size=2,extra_length=2")
-    done = toy.command("decode", *flags, *model_and_data, *files)
+    done = toy.command("decode", *flags, *model_and_data, *files, eagerly=True)
     assert done.returncode == 0, done.stderr
     assert "warning" not in done.stderr
     assert len((directory / "out").read_text().splitlines()) == 1

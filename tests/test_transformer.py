@@ -53,9 +53,6 @@ OTHER_SIZES = {
 }
 """Sizes of the two vocabularies where they are not 23."""
 
-ONLY_IN_THE_ENCODER = ["no_target_space", "padding_kept"]
-ONLY_IN_THE_ENCODER += ["unidirectional_encoder", "unidirectional_proximity"]
-
 every_variant = pytest.mark.parametrize("name", VARIANTS)
 
 
@@ -81,27 +78,21 @@ def test_logits_equal_numpy_and_every_variable_has_one_t2t_name(name):
     assert {id(v) for v in named.values()} == {id(v) for v in model.trainable_variables}
 
 
-DECODED = [name for name in VARIANTS if name not in ONLY_IN_THE_ENCODER]
-
-
 @pytest.mark.parametrize("with_kernels", [True, False])
-@pytest.mark.parametrize("name", DECODED)
-def test_cached_decoding_equals_the_whole_sentence(name, with_kernels):
-    model, whole = variant(name), logits_of(name)
-    source = model.encode_source(SOURCE)
-    caches = model.empty_caches(len(SOURCE))
+def test_logits_of_a_step_beyond_the_vocabulary(with_kernels):
+    """That steps equal the whole sequence, whatever the network: `test_properties.py`."""
+    model, whole = variant("vocab_divisor"), logits_of("vocab_divisor")
+    source, caches = model.encode_source(SOURCE), model.empty_caches(len(SOURCE))
     last = np.zeros((len(SOURCE), 1), np.int32)
     kernels = model.step_kernels() if with_kernels else None
+    logits, _ = model.decode_step(last, 0, caches, source, kernels=kernels)
     vocab_size = whole.shape[-1]
-    for position in range(TARGETS.shape[1]):
-        logits, caches = model.decode_step(last, position, caches, source, kernels=kernels)
-        np.testing.assert_allclose(logits[:, 0, :vocab_size], whole[:, position], atol=2e-5)
-        assert logits.shape[-1] == (64 if with_kernels else vocab_size)
-        np.testing.assert_allclose(logits[..., vocab_size:], -1e9)
-        last = TARGETS[:, position : position + 1]
+    np.testing.assert_allclose(logits[:, 0, :vocab_size], whole[:, 0], atol=2e-5)
+    assert logits.shape[-1] == (64 if with_kernels else vocab_size)
+    np.testing.assert_allclose(logits[..., vocab_size:], -1e9)
 
 
-@pytest.mark.parametrize("name", DECODED)
+@pytest.mark.parametrize("name", ["prenorm", "proximity_bias", "relative"])
 def test_hypotheses_that_go_on_from_others(name):
     """Two hypotheses a sentence; at the third position both go on from the second."""
     model = variant(name)

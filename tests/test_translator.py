@@ -34,21 +34,6 @@ def same(one, other):
     np.testing.assert_allclose([t.scores for t in one], [t.scores for t in other], rtol=1e-5)
 
 
-@pytest.mark.parametrize(
-    "settings", [{"beam_size": 2, "return_beams": True}, {"beam_size": 1, "min_length": 4}]
-)
-def test_a_line_is_translated_alike_whatever_its_neighbours(settings):
-    together = make(settings).translate(LINES)
-    same(together, [make(settings).translate([line])[0] for line in LINES])
-    same(together, make({**settings, "batch_size": 2}).translate(LINES))
-    same(together, make(settings).translate(LINES[::-1])[::-1])
-    assert len({t.texts[0] for t in together}) > 3
-    limits = [len(line.split()) + 1 + 5 for line in LINES]
-    longest = [max(t.lengths) for t in together]
-    assert all(n <= limit for n, limit in zip(longest, limits, strict=True))
-    assert any(n == limit for n, limit in zip(longest, limits, strict=True))
-
-
 def test_a_blank_line_stays_blank():
     """But not with a prefix, and not in T2T's batches, which are T2T's."""
     found = make({"beam_size": 2, "return_beams": True}).translate(["w3", " \t", ""])

@@ -134,20 +134,29 @@ def command(name, *arguments, **options):
     return forked([f"t2t-keras-{name}", *map(str, arguments)], **options)
 
 
-def forked(argv, eagerly=False, input="", cwd=None, env=None):
-    """Runs a command line, or `python -c`, in a process that has imported TensorFlow and us.
+def forked(argv, **options):
+    """Runs a command line, `python -c` or a script, in a process that has imported TensorFlow and us."""
+    return start(argv, **options).end()
 
-    `eagerly` is without graphs: less work for a few steps of a small model.
-    """
-    with tempfile.TemporaryDirectory() as folder:
-        standard = [Path(folder, name) for name in ("stdin", "stdout", "stderr")]
-        standard[0].write_text(input)
-        given = argv, cwd or Path.cwd(), dict(os.environ if env is None else env), standard, eagerly
-        process = _server().Process(target=_become, args=given)
-        process.start()
-        process.join()
-        said = [path.read_text() for path in standard[1:]]
-    return subprocess.CompletedProcess(argv, process.exitcode, *said)
+
+class start:
+    """Starts what `forked` runs; `eagerly` is without graphs: less work for a few steps of a small model."""
+
+    def __init__(self, argv, eagerly=False, input="", cwd=None, env=None):
+        self.argv, self.folder = argv, tempfile.TemporaryDirectory()
+        self.standard = [Path(self.folder.name, name) for name in ("stdin", "stdout", "stderr")]
+        self.standard[0].write_text(input)
+        environment = dict(os.environ if env is None else env)
+        given = argv, cwd or Path.cwd(), environment, self.standard, eagerly
+        self.process = _server().Process(target=_become, args=given)
+        self.process.start()
+
+    def end(self):
+        """Waits for its end."""
+        self.process.join()
+        said = [path.read_text() for path in self.standard[1:]]
+        self.folder.cleanup()
+        return subprocess.CompletedProcess(self.argv, self.process.exitcode, *said)
 
 
 def _become(argv, directory, environment, standard, eagerly):
@@ -163,6 +172,9 @@ def _become(argv, directory, environment, standard, eagerly):
     sys.argv = argv
     if argv[:2] == ["python", "-c"]:
         return exec(argv[2], {"__name__": "__main__"})
+    if argv[0].endswith(".py"):
+        sys.path.insert(0, str(Path(argv[0]).parent))
+        return runpy.run_path(argv[0], run_name="__main__")
     if not argv[0].startswith("t2t-keras-"):
         return getattr(commands, argv[0].replace("-", "_"))()
     runpy.run_module(f"t2t_keras.cli.{argv[0].removeprefix('t2t-keras-')}", run_name="__main__")
