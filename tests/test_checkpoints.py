@@ -3,6 +3,7 @@
 import itertools
 import os
 import re
+from pathlib import Path
 
 import golden
 import numpy as np
