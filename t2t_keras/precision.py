@@ -94,6 +94,23 @@ def _values(variables) -> list:
         return [tf.convert_to_tensor(variable.value) for variable in variables]
 
 
+def kept_kernels(model):
+    """Returns `model.step_kernels()`, made again only if the weights have changed since the last call.
+
+    None if a search makes them in its graph: with weights in 8 bits, or when it is in a graph of the caller's.
+    """
+    import tensorflow as tf
+
+    if in_8_bits(model) or not tf.executing_eagerly():
+        return None
+    read = _values(variable for each in model.members for variable in each.kernel_variables)
+    former, kernels = vars(model).get("_kept_kernels", ([], None))
+    if kernels is None or not _same(former, read):
+        kernels = model.step_kernels()
+    vars(model)["_kept_kernels"] = read, kernels
+    return kernels
+
+
 # With 8-bit weights a decoding step reads a quarter of the bytes. TensorFlow's only 8-bit matrix product
 # with float results is oneDNN's, on a CPU. It is fast if the weights are constants in the graph of the
 # same loop body that multiplies with them. Activations are quantized on the fly, each row scaled by its

@@ -459,6 +459,12 @@ class Transformer(TokenFit):
             "self_attention": [each.self_attention.joint_kernel() for each in self.decoder.layers],
         }
 
+    @property
+    def kernel_variables(self) -> list[keras.Variable]:
+        """The variables from which `step_kernels` is made."""
+        parts = (self.softmax, *(layer.self_attention for layer in self.decoder.layers))
+        return [variable for part in parts for variable in part.variables]
+
     def decode_step(
         self, last_ids, position, caches, source, visible=None, kernels=None, append=grown
     ):

@@ -136,7 +136,7 @@ class Script:
 
     kind = "translation"
     keys_need_positions = False
-    variables = trainable_variables = non_trainable_variables = ()
+    variables = trainable_variables = non_trainable_variables = kernel_variables = ()
     dtype_policy = None
     hp = HParams("script")
 

@@ -264,6 +264,27 @@ def test_weights_of_lora_and_quantization_count():
         assert np.abs(np.subtract(before, after)).max(-1).min() > 1e-3
 
 
+@pytest.mark.parametrize("frozen", [False, True])
+def test_a_search_sees_weights_that_have_changed(frozen):
+    """Also where an optimizer writes them in place, and where they are frozen: matrices are kept between searches."""
+    model = small_model("num_hidden_layers=1")
+    model.trainable = not frozen
+    either = (model, Ensemble([model]))
+    [attention] = (layer.self_attention for layer in model.decoder.layers)
+    for variable in (attention.q.kernel, model.softmax.table):
+        for network in either:
+            greedy(network, SOURCE, extra_length=2)
+        handle, step = (
+            variable.value.handle,
+            3.0 * np.random.default_rng(0).normal(size=variable.shape),
+        )
+        tf.raw_ops.ResourceApplyGradientDescent(var=handle, alpha=0.1, delta=step.astype("float32"))
+        for network in either:
+            ids, scores = greedy(network, SOURCE, extra_length=2)
+            wanted = whole_scores(model, SOURCE, ids.numpy())
+            np.testing.assert_allclose(scores, wanted, rtol=1e-4)
+
+
 # Several models that decode as one
 
 OTHER = "num_hidden_layers=2,hidden_size=8,shared_embedding_and_softmax_weights=false"

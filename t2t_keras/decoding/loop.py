@@ -128,6 +128,8 @@ class DecodeLoop:
         start = self.leave(SearchState(tf.constant(0), live, nothing))
         # Once, not at every step. (Layers in 8 bits compare the values of their variables.)
         kernels = self.model.step_kernels()
+        if self.request.kernels is not None:  # made before: what is made here only has their shapes
+            kernels = tf.nest.map_structure(_of_shape, self.request.kernels, kernels)
         models = [each for each in self.model.members if not in_8_bits(each)]
         weights = [
             (v, tf.convert_to_tensor(v)) for each in models for v in each.trainable_variables
@@ -241,6 +243,10 @@ class DecodeLoop:
         ]
         live = tf.nest.map_structure(lambda x: tf.gather(x, staying), state.live)
         return state._replace(live=live, found=SearchResult(*stored))
+
+
+def _of_shape(x, like):
+    return tf.ensure_shape(x, like.shape) if tf.is_tensor(x) else x
 
 
 def _open(live: Live) -> Live:

@@ -17,7 +17,7 @@ from t2t_keras.decoding.logits import LogitsProcessor, after_prompts, forced_by,
 from t2t_keras.decoding.static_search import StaticSearch
 from t2t_keras.errors import UserError
 from t2t_keras.model_kinds import CLASSIFICATION, LANGUAGE_MODEL, Model
-from t2t_keras.precision import cache_of, in_8_bits
+from t2t_keras.precision import cache_of, in_8_bits, kept_kernels
 from t2t_keras.shape import ON_TENSORFLOW, grown, shape_of, written
 
 if ON_TENSORFLOW:
@@ -126,6 +126,7 @@ def search(
         strategy=strategy,
         xla=options.xla,
         top_k=kept_top_k(model, options) if options.sampling_method == "random" else 0,
+        kernels=kept_kernels(model) if ON_TENSORFLOW and not options.xla else None,
         **numbers,
     )
     found = (in_a_graph if ON_TENSORFLOW else _by_backend)(model, inputs, request)
@@ -234,6 +235,7 @@ class SearchRequest(NamedTuple):
     temperature: Any = None
     top_k: int = 0
     top_p: Any = None
+    kernels: Any = None  # see `kept_kernels`
 
     def made_strategy(self, choose=most_likely, append=grown):
         """Returns the strategy, which appends to tensors by `append`; `choose` is that of `OnePath`."""
