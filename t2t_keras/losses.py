@@ -14,7 +14,7 @@ from t2t_keras.errors import UserError
 from t2t_keras.ids import PAD_ID
 from t2t_keras.layers.sublayers import logits_are_left_out, without_logits
 from t2t_keras.settings import HParams
-from t2t_keras.shape import cross_entropy, custom_gradient, shape_of
+from t2t_keras.shape import cross_entropy, custom_gradient, matmul, shape_of
 
 __all__ = [
     *("TokenFit", "class_accuracy", "class_cross_entropy", "padded_cross_entropy"),
@@ -45,7 +45,7 @@ def padded_cross_entropy(logits, labels, label_smoothing: float = 0.0):
     return ops.sum(losses * weights), ops.sum(weights)
 
 
-BLOCK_POSITIONS = 512
+BLOCK_POSITIONS = 1024
 """Positions of which `joined_cross_entropy` has logits at the same time, at most."""
 
 
@@ -64,61 +64,64 @@ def joined_cross_entropy(x, table, labels, label_smoothing: float = 0.0, count_r
     Returns:
         loss, right, tokens: sums, float32 scalars.
     """
-    vocab_size, depth = table.shape
-    x = ops.reshape(x, (-1, depth))  # [N, D]
+    x = ops.reshape(x, (-1, x.shape[-1]))
     labels = ops.cast(ops.reshape(labels, (-1,)), "int32")
-    weights = ops.cast(labels != PAD_ID, "float32")
-    tokens = ops.sum(weights)
-    loss, right = _joined(bool(count_right))(x, table, labels)
+    tokens = ops.sum(ops.cast(labels != PAD_ID, "float32"))
+    loss, right = _joined(label_smoothing, bool(count_right))(x, table, labels)
     if label_smoothing:
-        # The loss is -log p[label] + low (V z[label] - sum z) + constant, where z are the logits.
-        low = label_smoothing / (vocab_size - 1)
-        rows = vocab_size * ops.take(table, labels, axis=0) - ops.sum(table, axis=0)  # [N, D]
-        linear = ops.sum(ops.cast(x, "float32") * rows, axis=1)
-        loss = (
-            loss + ops.sum(linear * weights) * low - tokens * _entropy(label_smoothing, vocab_size)
-        )
+        loss = loss - tokens * _entropy(label_smoothing, table.shape[0])
     return loss, right, tokens
 
 
 @functools.cache
-def _joined(count_right: bool):
-    """Returns the function from x [N, D], table [V, D] and labels [N] to sums of -log p and of right ones."""
+def _joined(label_smoothing: float, count_right: bool):
+    """Returns the function from x [N, D], table [V, D] and labels [N] to sums of losses and of right ones.
+
+    With low as in `_token_losses` and logits z, a loss is -log p[label] + low (V z[label] - sum z), and its
+    gradient p - onehot(label) + low (V onehot(label) - 1). Only the first terms pass over all logits: sum z
+    is x times the sum of the table's rows, and what -low adds to the table's gradient is the same in all rows.
+    """
 
     @custom_gradient
     def joined(x, table, labels):
-        depth = table.shape[1]
-        rows, number = ops.cast(table, x.dtype), shape_of(x)[0]
+        vocab_size, depth = table.shape
+        low = label_smoothing / (vocab_size - 1)
+        rows, sum_of_rows, number = ops.cast(table, x.dtype), ops.sum(table, 0), shape_of(x)[0]
         blocks = ops.maximum(1, (number + BLOCK_POSITIONS - 1) // BLOCK_POSITIONS)
         size = (number + blocks - 1) // blocks
         missing = blocks * size - number
         x = ops.reshape(ops.pad(x, [[0, missing], [0, 0]]), (blocks, size, depth))
         labels = ops.reshape(ops.pad(labels, [[0, missing]]), (blocks, size))
-        places = ops.arange(blocks)[:, None, None]
+        weights = ops.cast(labels != PAD_ID, "float32")
+        weighted = x * ops.cast(weights, x.dtype)[:, :, None]
+        places, positions = ops.arange(blocks)[:, None, None], ops.arange(size)
 
         def add(i, loss, right, dx, dtable):
-            label = labels[i]
-            weight = ops.cast(label != PAD_ID, "float32")
-            logits = ops.cast(ops.matmul(x[i], ops.transpose(rows)), "float32")  # [n, V]
+            label, weight = labels[i], weights[i]
+            logits = ops.cast(matmul(x[i], rows, transpose=True), "float32")  # [n, V]
             losses, gradient = cross_entropy(logits, label)
+            of_label = vocab_size * ops.take(table, label, axis=0) - sum_of_rows  # [n, D]
+            losses = losses + low * ops.sum(ops.cast(x[i], "float32") * of_label, axis=-1)
             loss = loss + ops.sum(losses * weight)
+            at = ops.stack([positions, label], axis=-1)
             if count_right:
-                at_label = ops.take_along_axis(logits, label[:, None], axis=-1)[:, 0]
-                is_right = ops.cast(at_label >= ops.max(logits, axis=-1), "float32")
-                right = right + ops.sum(is_right * weight)
-            gradient, weight = (ops.cast(each, rows.dtype) for each in (gradient, weight[:, None]))
-            of_block = ops.matmul(gradient, rows) * weight
-            more = ops.matmul(ops.transpose(gradient), x[i] * weight)
-            return (
-                i + 1,
-                loss,
-                right,
-                ops.where(places == i, of_block, dx),
-                dtable + ops.cast(more, "float32"),
-            )
+                is_right = ops.take_along_axis(logits, label[:, None], axis=-1)[:, 0] >= ops.max(
+                    logits, -1
+                )
+                right = right + ops.sum(ops.cast(is_right, "float32") * weight)
+            if low:
+                at_label = ops.take_along_axis(gradient, label[:, None], axis=-1)[:, 0]
+                gradient = ops.scatter_update(gradient, at, at_label + low * vocab_size)
+            gradient = ops.cast(gradient, rows.dtype)
+            of_x = ops.matmul(gradient, rows) - ops.cast(low * sum_of_rows, rows.dtype)
+            of_x = of_x * ops.cast(weight, rows.dtype)[:, None]
+            of_table = ops.matmul(ops.transpose(gradient), weighted[i])
+            dx = ops.where(places == i, of_x, dx)
+            return i + 1, loss, right, dx, dtable + ops.cast(of_table, "float32")
 
-        zero = ops.zeros(())
-        first = (0, zero, zero, ops.zeros_like(x), ops.zeros_like(table))
+        zero, sum_of_x = ops.zeros(()), ops.sum(ops.cast(weighted, "float32"), (0, 1))
+        dtable = ops.broadcast_to(-low * sum_of_x, table.shape)
+        first = (0, zero, zero, ops.zeros_like(x), dtable)
         _, loss, right, dx, dtable = ops.while_loop(lambda i, *_: i < blocks, add, first)
         dx = ops.reshape(dx, (-1, depth))[:number]
 
