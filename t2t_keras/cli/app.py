@@ -195,10 +195,9 @@ def help_text(main: Main, program: str, required: Sequence[str]) -> str:
     """Returns the help: what the command does, examples, and its flags, the required ones first."""
     about = (sys.modules[main.__module__].__doc__ or "").replace("`", "").strip()
     found = {flag.name: flag for flag in flags.FLAGS.get_key_flags_for_module(program)}
-    sections = {
-        "Required flags:" if required else "": list(required),
-        "Flags:": sorted(found.keys() - set(required)),
-    }
+    sections: dict[str, list[str]] = {"Required flags:": list(required)}
+    for name in (name for name in found if name not in required):
+        sections.setdefault(vars(found[name]).get("topic", "Flags:"), []).append(name)
     lines = [about]
     for title, names in sections.items():
         lines += ["", title][: 2 * bool(names)] + [_help_on(found[name]) for name in names]

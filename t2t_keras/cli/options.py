@@ -50,6 +50,16 @@ positive = partial(flags.DEFINE_integer, lower_bound=1)
 number = partial(flags.DEFINE_float, lower_bound=0)
 seed = partial(integer, "random_seed", upper_bound=2**32 - 1)  # the largest that NumPy accepts
 
+
+@contextlib.contextmanager
+def topic(title: str) -> Iterator[None]:
+    """Makes the flags that are defined in this context a section of --help."""
+    before = {*FLAGS}
+    yield
+    for name in {*FLAGS} - before:
+        FLAGS[name].topic = title
+
+
 _SHARED = {
     "problem": "Problem, such as translate_ende_numbers.",
     "data_dir": "Directory of vocabulary and shards.",
@@ -67,42 +77,51 @@ TRAINED_MODEL = tuple(_SHARED)
 
 def define(*names: str) -> None:
     """Defines flags that several commands have and that take text, or the number of a target space."""
-    for name in names:
-        if name == "target_space_id":
-            integer(name, None, _SHARED[name])
-        else:
-            string(name, _SHARED[name])
+    with topic("Model, settings and data:"):
+        for name in names:
+            if name == "target_space_id":
+                integer(name, None, _SHARED[name])
+            else:
+                string(name, _SHARED[name])
 
 
 def define_precision() -> None:
-    text = "Precision of weights and computation; default: the hparam activation_dtype. int8: weights only, on a CPU."
-    choice("precision", None, ["float32", "bfloat16", "float16", "int8"], text)
+    with topic("Decoding:"):
+        text = "Precision of weights and computation; default: the hparam activation_dtype. int8: weights only, on a CPU."
+        choice("precision", None, ["float32", "bfloat16", "float16", "int8"], text)
 
 
 def define_search() -> None:
-    define_decode_hparams()
-    switch("xla", "Compile the search with XLA, once for each range of lengths; for GPUs.")
+    with topic("Decoding:"):
+        define_decode_hparams()
+        switch("xla", "Compile the search with XLA, once for each range of lengths; for GPUs.")
 
 
 def define_decode_hparams() -> None:
-    string("decode_hparams", "Decode settings, such as beam_size=4,alpha=0.6.", default="")
+    with topic("Decoding:"):
+        string("decode_hparams", "Decode settings, such as beam_size=4,alpha=0.6.", default="")
 
 
 def define_generation() -> None:
     """The flags of data generation: its places and processes, the source of `translate_files`, and --list."""
-    string("tmp_dir", "Directory of source files; default: a private one in /tmp.")
-    processes = "Number of processes that generate data; default: one per core."
-    positive("num_concurrent_processes", None, processes, upper_bound=1024)
-    for split, end in (("train", "."), ("dev", "."), ("test", ", if any.")):
-        strings(f"{split}_files", f"translate_files: source and target file of {split}{end}")
-    string("corpora", "translate_files: JSON file that lists several corpora; see docs/data.md.")
-    string("tfds", "translate_files: a TFDS dataset instead of files.")
-    strings("languages", "translate_files: source and target language in --tfds.")
-    splits = "translate_files: the splits of --tfds for train, dev and test."
-    strings("tfds_splits", splits, ["train", "validation", "test"])
-    positive("vocab_size", 2**15, "translate_files: approximate number of subwords.")
-    string("sentencepiece", "translate_files: unigram, bpe or a model file, not T2T's subwords.")
-    switch("list", "List problems, hparams sets and models, and exit.")
+    with topic("Making data:"):
+        string("tmp_dir", "Directory of source files; default: a private one in /tmp.")
+        processes = "Number of processes that generate data; default: one per core."
+        positive("num_concurrent_processes", None, processes, upper_bound=1024)
+        for split, end in (("train", "."), ("dev", "."), ("test", ", if any.")):
+            strings(f"{split}_files", f"translate_files: source and target file of {split}{end}")
+        string(
+            "corpora", "translate_files: JSON file that lists several corpora; see docs/data.md."
+        )
+        string("tfds", "translate_files: a TFDS dataset instead of files.")
+        strings("languages", "translate_files: source and target language in --tfds.")
+        splits = "translate_files: the splits of --tfds for train, dev and test."
+        strings("tfds_splits", splits, ["train", "validation", "test"])
+        positive("vocab_size", 2**15, "translate_files: approximate number of subwords.")
+        string(
+            "sentencepiece", "translate_files: unigram, bpe or a model file, not T2T's subwords."
+        )
+        switch("list", "List problems, hparams sets and models, and exit.")
 
 
 def checkpoint_paths() -> list[str]:

@@ -5,7 +5,7 @@ Examples:
         --data_dir=data --output_dir=run --train_steps=1000 --generate_data
     t2t-keras-train --list  # problems, hparams sets and models
 
-The same command resumes a run that was stopped.
+The same command resumes a run that was stopped, and so does --output_dir alone, also with more --train_steps.
 """
 
 from __future__ import annotations
@@ -15,59 +15,64 @@ import re
 
 from t2t_keras import registry
 from t2t_keras.cli import app, datagen, options
-from t2t_keras.cli.options import FLAGS, choice, integer, number, positive, string, switch
+from t2t_keras.cli.options import FLAGS, choice, integer, number, positive, string, switch, topic
 from t2t_keras.errors import UserError
 
 
 def define_flags() -> None:
     options.define("problem", "data_dir", *options.MODEL)
+    with topic("Training:"):
+        string("output_dir", "Directory of the run; resumes an existing run.")
+        integer("train_steps", 250000, "Total number of steps of the run.")
+        switch("generate_data", "Generate the data first, unless it exists.")
+        switch("on_the_fly", "Read the text in --tmp_dir directly, without shards.")
+        string("warm_start_from", "Checkpoint that initialises the weights of a new run.")
+        string(
+            "warm_start_vocab", "Directory of its vocabulary; default: where it was in training."
+        )
+        string("freeze", "Regular expression for names of weights not to train.", default="")
+        number("ema", 0.0, "Decay of averaged weights, for evaluation; 0: none.", upper_bound=1)
+        options.seed(0, "Seed for weights, data order and dropout.")
+    with topic("Evaluation and stopping:"):
+        positive("local_eval_frequency", 1000, "Steps between evaluations and checkpoints.")
+        integer("eval_steps", 100, "Batches per evaluation; 0: all.")
+        metrics = ["loss", "accuracy", "bleu", "f1"]
+        choice("best_metric", "loss", metrics, "Dev metric that selects the best checkpoint.")
+        positive("eval_early_stopping_steps", None, "Stop after this many without improvement.")
+        choice("eval_early_stopping_metric", "loss", metrics, "Dev metric that must improve.")
+        number("eval_early_stopping_metric_delta", 0.1, "Smallest improvement that counts.")
+        least = "eval_early_stopping_metric_minimize"
+        switch(least, "Lower is better; default: for loss only.", None)
+        positive("log_step_count_steps", 100, "Steps between points in TensorBoard.")
+        switch("attention_images", "At each evaluation, write a page of a sentence's attention.")
+    with topic("Checkpoints:"):
+        integer("save_checkpoints_secs", 0, "Also save every this many seconds; 0: never.")
+        integer("keep_checkpoint_max", 20, "How many newest checkpoints to keep; 0: all.")
+        number("keep_checkpoint_every_n_hours", 0.0, "Hours per one to keep forever; 0: none.")
+    with topic("Devices, speed and memory:"):
+        kinds = ["auto", "none", "mirrored", "multi_worker"]
+        devices = "none: one; mirrored: all of this host; multi_worker: of all hosts in TF_CONFIG."
+        choice("distribute", "auto", kinds, f"Devices; {devices}")
+        precision = "Type of activations; default: the hparam activation_dtype."
+        choice("precision", None, ["float32", "bfloat16", "float16"], precision)
+        choice("xla", "auto", ["auto", "on", "off"], "Compile with XLA; auto: if there is a GPU.")
+        switch("compile_ahead", "Compile for all batch shapes before the first step.")
+        switch("remat", "Gradient checkpointing: recompute activations to save memory.")
     options.define_decode_hparams()
     options.define_generation()
-    string("output_dir", "Directory of the run; resumes an existing run.")
-    switch("generate_data", "Generate the data first, unless it exists.")
-    switch("on_the_fly", "Read the text in --tmp_dir directly, without shards.")
-    integer("train_steps", 250000, "Total number of steps of the run.")
-    integer("eval_steps", 100, "Batches per evaluation; 0: all.")
-    positive("local_eval_frequency", 1000, "Steps between evaluations and checkpoints.")
-    positive("log_step_count_steps", 100, "Steps between points in TensorBoard.")
-    switch("attention_images", "At each evaluation, write a page of attention for a dev sentence.")
-
-    integer("save_checkpoints_secs", 0, "Also save every this many seconds; 0: never.")
-    integer("keep_checkpoint_max", 20, "How many newest checkpoints to keep; 0: all.")
-    number("keep_checkpoint_every_n_hours", 0.0, "Hours per checkpoint to keep forever; 0: none.")
-    metrics = ["loss", "accuracy", "bleu", "f1"]
-    choice("best_metric", "loss", metrics, "Dev metric that selects the best checkpoint.")
-    positive("eval_early_stopping_steps", None, "Stop after this many steps without improvement.")
-    choice("eval_early_stopping_metric", "loss", metrics, "Dev metric that must improve.")
-    number("eval_early_stopping_metric_delta", 0.1, "Smallest improvement that counts.")
-    switch("eval_early_stopping_metric_minimize", "Lower is better; default: for loss only.", None)
-
-    string("warm_start_from", "Checkpoint that initialises the weights of a new run.")
-    string("warm_start_vocab", "Directory of its vocabulary; default: where it was in training.")
-    string("freeze", "Regular expression for names of weights not to train.", default="")
-    options.seed(0, "Seed for weights, data order and dropout.")
-
-    devices = "none: one; mirrored: all of this host; multi_worker: of all hosts in TF_CONFIG."
-    choice(
-        "distribute", "auto", ["auto", "none", "mirrored", "multi_worker"], f"Devices; {devices}"
-    )
-    precision = "Type of activations; default: the hparam activation_dtype."
-    choice("precision", None, ["float32", "bfloat16", "float16"], precision)
-    choice("xla", "auto", ["auto", "on", "off"], "Compile with XLA; auto: if there is a GPU.")
-    switch("compile_ahead", "Compile for all batch shapes before the first step.")
-    switch("remat", "Gradient checkpointing: recompute activations to save memory.")
-    number("ema", 0.0, "Decay of averaged weights, for evaluation; 0: none.", upper_bound=1)
 
 
 def main() -> None:
     """Trains, from the newest checkpoint in the directory if there is one."""
     _warn_unused()
+    compiles = FLAGS.xla == "on" or (FLAGS.xla == "auto" and os.path.exists("/dev/nvidia0"))
+    if compiles and FLAGS.output_dir:
+        _keep_compiled(options.required("output_dir"))
+    recorded = _take_from_record() if FLAGS.output_dir else None
     data_dir, output_dir = options.required("data_dir"), options.required("output_dir")
-    if FLAGS.xla == "on" or (FLAGS.xla == "auto" and os.path.exists("/dev/nvidia0")):
-        _keep_compiled(output_dir)
     problem = options.problem()
     options.configure(problem)
-    hp = options.hparams()
+    hp = options.hparams(needed=recorded is None) or recorded
     _reject_contradictions(problem, hp)
     if not FLAGS.generate_data and not FLAGS.on_the_fly:
         from t2t_keras.data.shards import find_shards
@@ -109,6 +114,23 @@ def main() -> None:
     metrics = trainer.run()
     if metrics and trainer.engine.is_chief:
         print("dev " + "  ".join(f"{name} {value:.4f}" for name, value in metrics.items()))
+
+
+def _take_from_record():
+    """Takes problem, data and model of a run that is continued, unless given; returns its settings, if any."""
+    directory = options.required("output_dir")
+    if FLAGS.problem and FLAGS.data_dir and (FLAGS.hparams or FLAGS.hparams_set):
+        return None
+    if not os.path.exists(os.path.join(directory, "run.json")):
+        return None
+    options.import_tensorflow()
+    from t2t_keras.checkpoints import read_settings
+
+    recorded, run = read_settings(directory)
+    FLAGS.problem = FLAGS.problem or run.get("problem")
+    FLAGS.model = FLAGS.model or run.get("model")
+    FLAGS.data_dir = FLAGS.data_dir or run.get("starts", [{}])[-1].get("data_dir")
+    return recorded
 
 
 def _reject_contradictions(problem, hp) -> None:
