@@ -81,6 +81,7 @@ class TransformerClassifier(Transformer):
         return ("inputs",)
 
     def call(self, inputs, training=False, return_attention_weights=False, pool_padding=True):
+        self.require_features(inputs)
         source = inputs["inputs"]
         x = self.encode(
             source, training=training, return_attention_weights=return_attention_weights

@@ -141,14 +141,26 @@ def _entropy(label_smoothing: float, vocab_size: int) -> float:
 
 
 def class_cross_entropy(logits, labels, label_smoothing: float = 0.0):
-    """Returns the sum of the same loss for logits [B, C] and labels [B, 1], and B, float32 scalars.
+    """Returns the sum of the same loss for logits [B, C] and labels [B, 1] or [B], and B, float32 scalars.
 
     0 is a label too: T2T's `weights_all`.
     """
-    labels = ops.convert_to_tensor(labels)
+    labels = _class_numbers(labels)
     rows = ops.cast(ops.expand_dims(logits, 1), "float32")  # [B, 1, C]
     losses = _token_losses(label_smoothing)(rows, labels)
     return ops.sum(losses), ops.sum(ops.ones_like(losses))
+
+
+def _class_numbers(labels):
+    labels = ops.convert_to_tensor(labels)
+    if len(labels.shape) == 1:
+        labels = labels[:, None]
+    if len(labels.shape) != 2 or labels.shape[1] not in (1, None):
+        raise UserError(
+            f"labels of a classifier are class numbers, [B] or [B, 1], got shape {tuple(labels.shape)}: "
+            "give the number of the class instead of a row for each (one-hot)."
+        )
+    return ops.cast(labels, "int32")
 
 
 @functools.cache
@@ -201,8 +213,8 @@ def token_accuracy(logits, labels):
 
 
 def class_accuracy(logits, labels):
-    """Returns how many labels [B, 1] the logits [B, C] predict correctly, and B."""
-    labels = ops.convert_to_tensor(labels)
+    """Returns how many labels [B, 1] or [B] the logits [B, C] predict correctly, and B."""
+    labels = _class_numbers(labels)
     right = ops.cast(ops.argmax(logits, axis=-1), labels.dtype) == labels[:, 0]
     right = ops.cast(right, "float32")
     return ops.sum(right), ops.sum(ops.ones_like(right))

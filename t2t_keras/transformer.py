@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import functools
 from collections import UserList
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import keras
@@ -241,6 +241,7 @@ class Transformer(TokenFit):
     def call(self, inputs, training=False, return_attention_weights=False, cache=None):
         if cache is not None:
             return self.decode(inputs["targets"], cache=cache)
+        self.require_features(inputs)
         packed = is_packed(inputs)
         source_segments, source_position, target_segments, target_position = (
             inputs.get(name) if packed else None for name in PACKING
@@ -531,6 +532,17 @@ class Transformer(TokenFit):
     def features(self) -> tuple[str, ...]:
         """The features that a call needs."""
         return ("targets",) if self.kind == LANGUAGE_MODEL else ("inputs", "targets")
+
+    def require_features(self, inputs) -> None:
+        """Raises UserError if a call does not get a dict of the features that it needs."""
+        if isinstance(inputs, Mapping) and {*inputs} >= {*self.features}:
+            return
+        got = ", ".join(map(repr, inputs)) if isinstance(inputs, Mapping) else type(inputs).__name__
+        wanted = ", ".join(f'"{name}": ids' for name in self.features)
+        advice = "; for outputs, call t2t_keras.decoding.beam_search" * ("targets" in self.features)
+        raise UserError(
+            f"{type(self).__name__} takes a dict, {{{wanted}}}, int32 [B, length] each, got {got}{advice}."
+        )
 
     def description(self) -> dict[str, Any]:
         """Returns the name of the set and the vocabulary sizes, as `run.json` records them."""

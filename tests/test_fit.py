@@ -263,3 +263,45 @@ def test_only_our_optimizers_can_be_saved(tmp_path, make):
     model.compile(t2t.optimizers.create(model.hp, gradient_accumulation_steps=2))
     with pytest.raises(t2t.errors.UserError, match="gradient_accumulation_steps cannot be saved"):
         SaveCheckpoints(model, str(tmp_path))
+
+
+IDS = np.ones((4, 3), "int32")
+
+
+@pytest.mark.parametrize(
+    ("call", "got"),
+    [
+        (lambda model: model.fit([IDS, IDS], verbose=0), "got tuple"),
+        (lambda model: model.fit(IDS, IDS, verbose=0), "got .*Tensor"),
+        (
+            lambda model: model.fit({"source": IDS, "target": IDS}, verbose=0),
+            "got 'source', 'target'",
+        ),
+        (
+            lambda model: model.predict({"inputs": IDS}, verbose=0),
+            "got 'inputs'; .* call t2t_keras",
+        ),
+    ],
+)
+def test_what_a_call_needs_is_said(call, got, compiled):
+    wanted = (
+        r'Transformer takes a dict, {"inputs": ids, "targets": ids}, int32 \[B, length\] each, '
+    )
+    with pytest.raises(t2t.errors.UserError, match=wanted + got):
+        call(compiled(NO_DROPOUT))
+
+
+def test_a_classifier_takes_labels_of_one_or_two_axes():
+    hp = t2t.registry.hparams("transformer_tiny", "num_hidden_layers=1,hidden_size=8")
+    model = t2t.TransformerClassifier(hp, source_vocab_size=9, num_classes=3)
+    model.compile("sgd", run_eagerly=True)
+    labels = np.array([0, 1, 2, 1])
+    flat, column = (
+        model.evaluate({"inputs": IDS}, each, verbose=0, return_dict=True)
+        for each in (labels, labels[:, None])
+    )
+    assert flat == column
+    with pytest.raises(
+        t2t.errors.UserError, match=r"class numbers, \[B\] or \[B, 1\], got shape \(4, 3\)"
+    ):
+        model.evaluate({"inputs": IDS}, np.eye(3)[labels], verbose=0)
