@@ -46,7 +46,7 @@ def padded_cross_entropy(logits, labels, label_smoothing: float = 0.0):
 
 
 BLOCK_POSITIONS = 1024
-"""Positions of which `joined_cross_entropy` has logits at the same time, at most."""
+"""Positions of which `joined_cross_entropy` has logits at the same time, about."""
 
 
 def joined_cross_entropy(x, table, labels, label_smoothing: float = 0.0, count_right=False):
@@ -67,7 +67,8 @@ def joined_cross_entropy(x, table, labels, label_smoothing: float = 0.0, count_r
     x = ops.reshape(x, (-1, x.shape[-1]))
     labels = ops.cast(ops.reshape(labels, (-1,)), "int32")
     tokens = ops.sum(ops.cast(labels != PAD_ID, "float32"))
-    loss, right = _joined(label_smoothing, bool(count_right))(x, table, labels)
+    table = ops.convert_to_tensor(table)
+    loss, right = ops.unstack(_joined(label_smoothing, bool(count_right))(x, table, labels), 2)
     if label_smoothing:
         loss = loss - tokens * _entropy(label_smoothing, table.shape[0])
     return loss, right, tokens
@@ -75,7 +76,7 @@ def joined_cross_entropy(x, table, labels, label_smoothing: float = 0.0, count_r
 
 @functools.cache
 def _joined(label_smoothing: float, count_right: bool):
-    """Returns the function from x [N, D], table [V, D] and labels [N] to sums of losses and of right ones.
+    """Returns the function from x [N, D], table [V, D] and labels [N] to the sums of losses and right ones, [2].
 
     With low as in `_token_losses` and logits z, a loss is -log p[label] + low (V z[label] - sum z), and its
     gradient p - onehot(label) + low (V onehot(label) - 1). Only the first terms pass over all logits: sum z
@@ -87,7 +88,7 @@ def _joined(label_smoothing: float, count_right: bool):
         vocab_size, depth = table.shape
         low = label_smoothing / (vocab_size - 1)
         rows, sum_of_rows, number = ops.cast(table, x.dtype), ops.sum(table, 0), shape_of(x)[0]
-        blocks = ops.maximum(1, (number + BLOCK_POSITIONS - 1) // BLOCK_POSITIONS)
+        blocks = number // (BLOCK_POSITIONS + 1) + 1
         size = (number + blocks - 1) // blocks
         missing = blocks * size - number
         x = ops.reshape(ops.pad(x, [[0, missing], [0, 0]]), (blocks, size, depth))
@@ -125,11 +126,11 @@ def _joined(label_smoothing: float, count_right: bool):
         _, loss, right, dx, dtable = ops.while_loop(lambda i, *_: i < blocks, add, first)
         dx = ops.reshape(dx, (-1, depth))[:number]
 
-        def backward(*args, upstream=None):  # on PyTorch, Keras passes the gradients by name
-            scale = (args[-2:] if upstream is None else upstream)[0]
+        def backward(*args, upstream=None):  # on PyTorch, Keras passes the gradient by name
+            scale = (args[-1] if upstream is None else upstream)[0]
             return dx * ops.cast(scale, dx.dtype), dtable * scale, None
 
-        return (loss, right), backward
+        return ops.stack([loss, right]), backward
 
     return joined
 

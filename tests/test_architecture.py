@@ -100,7 +100,7 @@ def test_architecture_names_the_modules_that_there_are():
 READERS = {
     "network": "transformer network_settings checkpoints/names checkpoints/t2t",
     "data": "data/on_the_fly data/reading",
-    "training": "optimizers schedules training/train_step training/engine",
+    "training": "losses optimizers schedules training/train_step training/engine",
 }
 ONE_MEANING = {"ffn_layer", "norm_type"}
 """Settings that need not be read, since all of their values mean the same."""
