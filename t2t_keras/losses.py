@@ -106,10 +106,9 @@ def _joined(label_smoothing: float, count_right: bool):
             loss = loss + ops.sum(losses * weight)
             at = ops.stack([positions, label], axis=-1)
             if count_right:
-                is_right = ops.take_along_axis(logits, label[:, None], axis=-1)[:, 0] >= ops.max(
-                    logits, -1
-                )
-                right = right + ops.sum(ops.cast(is_right, "float32") * weight)
+                of_right = ops.take_along_axis(logits, label[:, None], axis=-1)
+                is_right = of_right >= ops.max(logits, axis=-1, keepdims=True)  # [n, 1]
+                right = right + ops.sum(ops.cast(is_right[:, 0], "float32") * weight)
             if low:
                 at_label = ops.take_along_axis(gradient, label[:, None], axis=-1)[:, 0]
                 gradient = ops.scatter_update(gradient, at, at_label + low * vocab_size)

@@ -99,8 +99,8 @@ def custom_gradient(function):
     in_graphs = tf.function(made, autograph=False)
 
     def call(*tensors):
-        tensors = map(tf.convert_to_tensor, tensors)  # of a variable it would not be the gradient
-        return (made if tf.executing_eagerly() else in_graphs)(*tensors)
+        given = map(tf.convert_to_tensor, tensors)  # of a variable there would be no gradient
+        return (made if tf.executing_eagerly() else in_graphs)(*given)
 
     return call
 

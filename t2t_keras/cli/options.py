@@ -57,7 +57,7 @@ def topic(title: str) -> Iterator[None]:
     before = {*FLAGS}
     yield
     for name in {*FLAGS} - before:
-        FLAGS[name].topic = title
+        vars(FLAGS[name])["topic"] = title
 
 
 _SHARED = {

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import os
 import re
+from typing import Any
 
 from t2t_keras import registry
 from t2t_keras.cli import app, datagen, options
@@ -72,7 +73,7 @@ def main() -> None:
     data_dir, output_dir = options.required("data_dir"), options.required("output_dir")
     problem = options.problem()
     options.configure(problem)
-    hp = options.hparams(needed=recorded is None) or recorded
+    hp: Any = options.hparams(needed=recorded is None) or recorded
     _reject_contradictions(problem, hp)
     if not FLAGS.generate_data and not FLAGS.on_the_fly:
         from t2t_keras.data.shards import find_shards
@@ -127,9 +128,9 @@ def _take_from_record():
     from t2t_keras.checkpoints import read_settings
 
     recorded, run = read_settings(directory)
-    FLAGS.problem = FLAGS.problem or run.get("problem")
-    FLAGS.model = FLAGS.model or run.get("model")
-    FLAGS.data_dir = FLAGS.data_dir or run.get("starts", [{}])[-1].get("data_dir")
+    run["data_dir"] = run.get("starts", [{}])[-1].get("data_dir")
+    for name in ("problem", "model", "data_dir"):
+        FLAGS[name].value = FLAGS[name].value or run.get(name)
     return recorded
 
 
