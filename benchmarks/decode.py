@@ -9,7 +9,7 @@ of 8), so that all libraries do the same work. (A trained model ends sentences e
 skips the finished ones: not measured here.) Each library runs in a separate process: one warm-up round
 (compile, trace), then timed rounds; the table shows the median round. CTranslate2 runs the export of our
 model, in float32 and with 8-bit weights, and the export of OpenNMT-tf's model by its own converter.
-"products" makes only the matrix products of our steps, which nothing written in TensorFlow can undercut.
+"products" makes only the matrix products of our steps.
 
 The time of one sentence is the median over batches of one sentence each.
 

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import math
-from collections.abc import Callable
+import threading
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import keras
@@ -12,7 +14,6 @@ from keras import ops
 
 from t2t_keras.errors import UserError
 from t2t_keras.ids import PAD_ID
-from t2t_keras.layers.sublayers import logits_are_left_out, without_logits
 from t2t_keras.settings import HParams
 from t2t_keras.shape import cross_entropy, custom_gradient, matmul, shape_of
 
@@ -223,6 +224,15 @@ def class_accuracy(logits, labels):
 # The same loss for Keras's own `compile` and `fit`
 
 
+class _Scope(threading.local):
+    """What the calls of this thread leave out."""
+
+    without_logits: TokenFit | None = None  # the model whose calls end before the softmax
+
+
+_scope = _Scope()
+
+
 class TokenFit(keras.Model):
     """A Keras model that trains on T2T's loss if it is compiled without one.
 
@@ -258,7 +268,7 @@ class TokenFit(keras.Model):
             self._check_optimizer()
         targets = self.labels(x if y is None else {**x, "targets": y}, training)
         smoothing = self.hp.label_smoothing if training else 0.0
-        if logits_are_left_out():
+        if self.leaves_out_logits:
             loss, right, tokens = self._joined_sums(y_pred, targets, count_right=True)
         else:
             loss, tokens = self.loss_sums(y_pred, targets, smoothing)
@@ -271,12 +281,12 @@ class TokenFit(keras.Model):
     def train_step(self, *arguments):
         # Metrics of the user's need logits.
         joins = self._has_own_loss and self.joins_loss and len(super().metrics) == 1
-        with without_logits(joins):
+        with self._without_logits(joins):
             return super().train_step(*arguments)
 
     def training_sums(self, batch):
         """Returns the summed loss of a batch in training, and its number of tokens."""
-        with without_logits(self.joins_loss):
+        with self._without_logits(self.joins_loss):
             y = self(batch, training=True)
         labels = self.labels(batch, training=True)
         if not self.joins_loss:
@@ -289,8 +299,21 @@ class TokenFit(keras.Model):
         """True if training may use `joined_cross_entropy`: nobody else changes logits or the loss."""
         return False
 
+    @property
+    def leaves_out_logits(self) -> bool:
+        """True while a call returns what the softmax would multiply, for `joined_cross_entropy`."""
+        return _scope.without_logits is self
+
+    @contextlib.contextmanager
+    def _without_logits(self, leave_out: bool) -> Iterator[None]:
+        outer = _scope.without_logits
+        _scope.without_logits = self if leave_out else None
+        try:
+            yield
+        finally:
+            _scope.without_logits = outer
+
     def _joined_sums(self, x, labels, count_right=False):
-        x = ops.cast(x, self.softmax.compute_dtype)
         return joined_cross_entropy(
             x, self.softmax.table, labels, self.hp.label_smoothing, count_right
         )

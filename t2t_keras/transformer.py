@@ -371,6 +371,8 @@ class Transformer(TokenFit):
         x, *weights = x if return_attention_weights else (x,)
         if skipped is not None:
             x = x[:, skipped:]
+        if self.leaves_out_logits:
+            return x
         logits = ops.cast(self.softmax.logits(x), "float32")
         return (logits, *weights) if weights else logits
 

@@ -92,8 +92,8 @@ def define_precision() -> None:
 
 
 def define_search() -> None:
+    define_decode_hparams()
     with topic("Decoding:"):
-        define_decode_hparams()
         switch("xla", "Compile the search with XLA, once for each range of lengths; for GPUs.")
 
 

@@ -27,10 +27,9 @@ An object that counts its calls must count in its attributes, so that `remateria
 
 
 class _Scope(threading.local):
-    """What `keep_mask_scope` and `without_logits` say in this thread."""
+    """The masks of this thread."""
 
     keep_mask: KeepMask | None = None
-    without_logits = False
 
 
 _scope = _Scope()
@@ -49,22 +48,6 @@ def keep_mask_scope(keep_mask: KeepMask) -> Iterator[None]:
         yield
     finally:
         _scope.keep_mask = outer
-
-
-@contextlib.contextmanager
-def without_logits(leave_out: bool) -> Iterator[None]:
-    """If True, `SharedEmbedding.logits` returns its input here, for a loss that is joined with the softmax."""
-    outer = _scope.without_logits
-    _scope.without_logits = leave_out
-    try:
-        yield
-    finally:
-        _scope.without_logits = outer
-
-
-def logits_are_left_out() -> bool:
-    """Returns True in a context of `without_logits`."""
-    return _scope.without_logits
 
 
 def rematerialised(function: Callable[..., Any]) -> Callable[..., Any]:
@@ -391,8 +374,6 @@ class SharedEmbedding(SettingsLayer):
 
         With `matrix`, from the method of that name, faster for many calls: [B, T, V'].
         """
-        if _scope.without_logits:
-            return x
         if matrix is None:
             return ops.matmul(x, ops.transpose(ops.cast(self.table, self.compute_dtype)))
         return multiply(x, matrix["kernel"]) + matrix["bias"]
