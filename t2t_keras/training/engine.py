@@ -345,12 +345,16 @@ class Engine:
         return contextlib.nullcontext() if average is None else average.in_place()
 
     def programs(self, shapes: Sequence[tuple[int, int]] | None = None) -> str:
-        """Describes what is compiled for batches of these (rows, length): "42 programs ..., XLA on"."""
+        """Describes what is compiled for batches of these (rows, length): "42 programs ..., XLA on".
+
+        XLA compiles a batch shape again for every device.
+        """
         if not self.xla:
             return "1 graph for all batch shapes, XLA off"
         if shapes is None:
-            return "1 program per batch shape, XLA on"
-        return f"{len(shapes)} programs (one per batch shape), XLA on"
+            return "1 program per batch shape and device, XLA on"
+        programs = len(shapes) * self.local_replicas
+        return f"{programs} programs (one per batch shape and device), XLA on"
 
     def compile_ahead(self, shapes: Sequence[tuple[int, int]], packed: bool = False) -> None:
         """Compiles for every shape by a forward and backward pass, without changing anything.
