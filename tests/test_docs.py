@@ -97,7 +97,7 @@ PAGES = {
             "--hparams=transformer_numbers": f"--hparams=transformer_numbers,{TINY}",
             "--train_steps=1000 --local_eval_frequency=250": ONE_STEP,
             "beam_size=4,alpha=0.6": QUICK_DECODING,
-            "dollars.\")": 'dollars.", "Der Mantel")',
+            'dollars.")': 'dollars.", "Der Mantel")',
             "--export_dir": "--nowarm_up --export_dir",
         },
     ),

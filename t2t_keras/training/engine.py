@@ -122,13 +122,13 @@ class Hosts:
         sums = self._sum(ours)
         return [int(x) for x in sums[: len(chief)]] + [int(x > 0) for x in sums[len(chief) :]]
 
-    def figures(self, figures: Mapping[str, float]) -> dict[str, float]:
+    def metrics(self, metrics: Mapping[str, float]) -> dict[str, float]:
         """Returns the first host's evaluation metrics on every host."""
         # Only the chief evaluates; the other hosts have none, and it alone has the problem's own.
-        there = self._sum([name in figures for name in METRICS])
-        values = self._sum([figures.get(name, 0.0) for name in METRICS])
+        there = self._sum([name in metrics for name in METRICS])
+        values = self._sum([metrics.get(name, 0.0) for name in METRICS])
         if self._engine.is_chief:
-            return dict(figures)
+            return dict(metrics)
         return {name: value for name, value, has in zip(METRICS, values, there, strict=True) if has}
 
     def _sum(self, values: Sequence[float]) -> list[float]:
