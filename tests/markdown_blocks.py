@@ -63,7 +63,8 @@ def _as_markdown(cell: dict) -> str:
     if cell["cell_type"] == "markdown":
         return source
     language = "sh" if source.startswith("%%sh\n") else "python"
-    return f"```{language}\n{source.removeprefix('%%sh').strip()}\n```"
+    code = re.sub(r"^%.*\n", "", source, flags=re.MULTILINE)  # what only notebooks understand
+    return f"```{language}\n{code}\n```"
 
 
 def indented_lines(page: str) -> list[str]:

@@ -98,7 +98,7 @@ PAGES = {
             "--train_steps=1000 --local_eval_frequency=250": ONE_STEP,
             "beam_size=4,alpha=0.6": QUICK_DECODING,
             'dollars.")': 'dollars.", "Der Mantel")',
-            "--export_dir": "--nowarm_up --export_dir",
+            "t2t-keras-export": "t2t-keras-export --nowarm_up",
         },
     ),
     "docs/from-tensor2tensor.md": Page(
