@@ -98,6 +98,7 @@ PAGES = {
             "--train_steps=1000 --local_eval_frequency=250": ONE_STEP,
             "beam_size=4,alpha=0.6": QUICK_DECODING,
             'dollars.")': 'dollars.", "Der Mantel")',
+            "return_beams=True, extra_length=10": "return_beams=True, extra_length=1",
             "t2t-keras-export": "t2t-keras-export --nowarm_up",
         },
     ),
