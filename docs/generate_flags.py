@@ -48,7 +48,7 @@ def row(meanings: dict[str, list[str]]) -> str:
     texts: Iterable[str] = meanings
     if len(meanings) > 1:
         texts = (f"{', '.join(of)}: {text}" for text, of in meanings.items())
-    return f"{', '.join(sorted(sum(meanings.values(), [])))} | {'<br>'.join(texts)}"
+    return f"{', '.join(sorted(set().union(*meanings.values())))} | {'<br>'.join(texts)}"
 
 
 def meaning(flag: flags.Flag) -> str:
