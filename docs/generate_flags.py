@@ -17,8 +17,7 @@ COMMANDS = sorted(
 )
 HEAD = """# Flags
 
-Every flag of every command, with its help; what the commands do is in [Commands](command-line.md). `train` is `t2t-keras-train`,
-and so on.
+Every flag of every [command](command-line.md), with its help. `train` is `t2t-keras-train`, and so on.
 
 | flag | of | |
 |---|---|---|

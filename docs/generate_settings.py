@@ -18,7 +18,9 @@ unknown name and a name that is given twice are errors.
 """
 INERT = """## Without effect here
 
-| why changing it is an error | settings of tensor2tensor, kept so that its files can be read |
+Settings that are kept so that T2T's files can be read. Changing one is an error that says why.
+
+| | |
 |---|---|
 """
 NOT_SUPPORTED = re.compile(r"([^,]*) (?:is|are) not supported")
@@ -32,13 +34,15 @@ def page() -> str:
     for name, setting in SETTINGS.items():
         if setting.inert:
             reasons.setdefault(setting.inert, []).append(f"`{name}`")
-    rows, absent = [], []
+    others, absent = [], []
     for why, names in reasons.items():
         if what := NOT_SUPPORTED.fullmatch(why):
             absent.append(f"{what[1]}: {', '.join(names)}")
         else:
-            rows.append(f"| {why} | {', '.join(names)} |\n")
-    parts.append("".join([INERT, *rows, f"| not supported | {'; '.join(absent)} |\n"]))
+            others += names
+    parts.append(
+        f"{INERT}| not supported | {'; '.join(absent)} |\n| others | {', '.join(others)} |\n"
+    )
     parts.append("## Decode hparams\n\n" + table(DECODE_SETTINGS))
     return "\n".join(parts)
 

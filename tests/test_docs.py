@@ -109,7 +109,6 @@ PAGES = {
         after="README.md",
         replace={
             "--decode_hparams=beam_size=4,alpha=0.6,extra_length=50": f"--nowarm_up {DECODE}",
-            "beam_size=4, alpha=0.6, return_beams=True": "beam_size=1, extra_length=0",
         },
     ),
 }
