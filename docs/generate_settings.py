@@ -12,9 +12,9 @@ from t2t_keras.settings import GROUPS, OURS, SETTINGS, Setting
 PAGE = Path(__file__).with_name("settings.md")
 HEAD = """# Settings
 
-Every setting of `--hparams` and `--decode_hparams`. Defaults are those of `transformer_base_v1`, T2T's set closest to the paper's base
-model (which is `paper_base`); other sets have their own, and T2T's do not have settings marked *. A value that is not allowed, an
-unknown name and a name that is given twice are errors.
+Every setting of `--hparams` and `--decode_hparams`. Defaults are those of `transformer_base_v1`, T2T's set closest to the paper's
+base model (`paper_base`); other sets have their own. T2T does not have the settings marked *. Unknown names, names given twice and
+values that are not allowed are errors.
 """
 INERT = """## Without effect here
 
