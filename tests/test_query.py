@@ -295,7 +295,7 @@ def test_ids_that_are_none_are_not_answered(wrong):
     outputs = {"outputs": [[[wrong]]], "scores": [[1]]}
     encoders = {"inputs": encoder, "targets": encoder}
     client = TextClient(answering(outputs, "input", "outputs"), encoders=encoders)
-    with pytest.raises(UserError, match="the answer has no outputs and scores of 1 texts: "):
+    with pytest.raises(UserError, match="the answer lacks outputs and scores for 1 texts: "):
         client.translate(["x"])
     outputs["outputs"] = [[[5, 12, 1]]]  # 12: of `vocab_divisor`
     assert client.translate(["x"])[0].texts == ["[5]"]
