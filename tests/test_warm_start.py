@@ -153,7 +153,7 @@ def test_frozen_weights_stay_and_have_no_slots(eagerly):
     ("pattern", "message"),
     [
         ("encodr", r"freeze='encodr' matches no names of weights, such as transformer/"),
-        (".", r"matches all of the names"),
+        (".", r"matches all names of weights"),
         ("(", r"freeze='\(' is not a regular expression"),
     ],
 )

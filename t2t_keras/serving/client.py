@@ -171,7 +171,7 @@ class _ServedModel:
 
     def no_answer(self, reason: Any) -> UserError:
         return UserError(
-            f"{self.server} gave no answer of TensorFlow Serving within {self.timeout:g} seconds "
+            f"{self.server} sent no TensorFlow Serving answer within {self.timeout:g} seconds "
             f"(--timeout_secs); is this its {self.port}? {' '.join(str(reason).split())[:300]}"
         )
 
