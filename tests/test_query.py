@@ -216,7 +216,7 @@ def test_server_that_takes_too_long():
         silent.listen()
         address = f"127.0.0.1:{silent.getsockname()[1]}"
         start = time.perf_counter()
-        message = r"has not answered .* within 0\.3 seconds \(--timeout_secs"
+        message = r"sent no TensorFlow Serving answer within 0\.3 seconds \(--timeout_secs"
         for server in (address, f"http://{address}"):
             refused(server, message, timeout=0.3)
     assert time.perf_counter() - start < 5
