@@ -31,8 +31,8 @@ class TemperatureAttention(layers.MultiHeadAttention):
 class TemperatureEncoderLayer(layers.TransformerEncoderLayer):
     """An encoder layer with `TemperatureAttention`."""
 
-    def attention(self, name, relative=False):
-        return TemperatureAttention.from_config(super().attention(name, relative).get_config())
+    def attention(self, name):
+        return TemperatureAttention.from_config(super().attention(name).get_config())
 
 
 def main() -> keras.Model:

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-from t2t_keras.precision import cache_of
+from t2t_keras.precision import cache_of, constants_not_copied
 
 
 def open_graph(function: Callable[..., Any], jit_compile: bool | None = None) -> Callable[..., Any]:
@@ -47,7 +47,8 @@ def open_graph_of_model(function: Callable[..., Any]) -> Callable[..., Any]:
         graphs = cache_of(model, "_open_graphs")
         if function not in graphs:
             graphs[function] = open_graph(functools.partial(function, model))
-        return graphs[function](*arguments)
+        with constants_not_copied(model):
+            return graphs[function](*arguments)
 
     return call
 

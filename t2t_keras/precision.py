@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -153,6 +154,26 @@ class EightBits(DTypePolicy):
 def in_8_bits(model) -> bool:
     """Returns True if a model, or one of an ensemble's, multiplies in 8 bits."""
     return any(isinstance(each.dtype_policy, EightBits) for each in model.members)
+
+
+@contextlib.contextmanager
+def constants_not_copied(model) -> Iterator[None]:
+    """Runs graphs of a model with 8-bit weights as they were traced.
+
+    Grappler copies the constants of a graph a dozen times, and finds little here to make faster.
+    """
+    import tensorflow as tf
+
+    if not in_8_bits(model):
+        yield
+        return
+    name, options = "disable_meta_optimizer", tf.config.optimizer
+    before = options.get_experimental_options().get(name, False)
+    options.set_experimental_options({name: True})
+    try:
+        yield
+    finally:
+        options.set_experimental_options({name: before})
 
 
 def weights_read(model) -> list:

@@ -35,15 +35,17 @@ class Block(NamedTuple):
 
 
 def blocks(page: str) -> list[Block]:
-    """The fenced blocks of a page of the repository, in order; the cells of a notebook are one block."""
+    """The fenced blocks of a page of the repository, or the cells of a notebook, in order."""
     text = (ROOT / page).read_text(encoding="utf-8")
-    if page.endswith(".ipynb"):
-        cells = [cell for cell in json.loads(text)["cells"] if cell["cell_type"] == "code"]
-        code = "\n".join("".join(cell["source"]) for cell in cells)
-        return [Block(page, "python", code, "", "")]
-    found = []
+    is_notebook = page.endswith(".ipynb")
+    if is_notebook:
+        text = "\n".join(map(_as_markdown, json.loads(text)["cells"]))
+    found: list[Block] = []
     for match in _FENCED.finditer(text):
         kind, about = match["kind"], match["about"] or ""
+        if is_notebook and found and found[-1].language == "python" == match["language"]:
+            found[-1] = found[-1]._replace(code=found[-1].code + match["code"])  # one process
+            continue
         found.append(
             Block(
                 place=f"{page}:{text.count(chr(10), 0, match.start('code')) + 1}",
@@ -54,6 +56,14 @@ def blocks(page: str) -> list[Block]:
             )
         )
     return found
+
+
+def _as_markdown(cell: dict) -> str:
+    source = "".join(cell["source"])
+    if cell["cell_type"] == "markdown":
+        return source
+    language = "sh" if source.startswith("%%sh\n") else "python"
+    return f"```{language}\n{source.removeprefix('%%sh').strip()}\n```"
 
 
 def indented_lines(page: str) -> list[str]:

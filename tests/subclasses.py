@@ -34,8 +34,8 @@ class ChangedMemoryLayer(t2t.layers.TransformerDecoderLayer):
 
 def layer_with(attention_class):
     class Layer(t2t.layers.TransformerDecoderLayer):
-        def attention(self, name, relative=False):
-            return attention_class.from_config(super().attention(name, relative).get_config())
+        def attention(self, name):
+            return attention_class.from_config(super().attention(name).get_config())
 
     return Layer
 

@@ -29,7 +29,7 @@ from t2t_keras import t2t_names
 from t2t_keras.text import SubwordTextEncoder
 
 DOCS = sorted(f"docs/{path.name}" for path in (ROOT / "docs").glob("*.md"))
-ALL = ["README.md", *DOCS, "examples/translate.ipynb"]
+ALL = ["README.md", *DOCS, "examples/quickstart.ipynb"]
 TINY = "num_hidden_layers=1,hidden_size=16,filter_size=16,num_heads=2,batch_size=512"
 QUICK_DECODING = "beam_size=1,extra_length=0"
 DECODE = f"--decode_hparams={QUICK_DECODING}"
@@ -92,7 +92,15 @@ PAGES = {
             "--decode_from_file": f"{DECODE} --decode_from_file",
         }
     ),
-    "examples/translate.ipynb": Page({"beam_size=4,alpha=0.6": QUICK_DECODING}, after="README.md"),
+    "examples/quickstart.ipynb": Page(
+        replace={
+            "--hparams=transformer_numbers": f"--hparams=transformer_numbers,{TINY}",
+            "--train_steps=1000 --local_eval_frequency=250": ONE_STEP,
+            "beam_size=4,alpha=0.6": QUICK_DECODING,
+            'dollars.")': 'dollars.", "Der Mantel")',
+            "--export_dir": "--nowarm_up --export_dir",
+        },
+    ),
     "docs/from-tensor2tensor.md": Page(
         files=("test.en", *(f"raw/weather.{name}" for name in WEATHER)),
         prepare=write_files_of_t2t_user,

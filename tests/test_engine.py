@@ -175,7 +175,10 @@ def test_rematerialised_layers_give_the_same_gradients():
 
 def test_says_how_many_programs_there_are():
     shapes = [(4, 7), (2, 9)]
-    assert engine(xla=True).programs(shapes) == "2 programs (one per batch shape), XLA on"
+    compiled = engine(xla=True)
+    assert compiled.programs(shapes) == "2 programs (one per batch shape and device), XLA on"
+    compiled.local_replicas = 8
+    assert compiled.programs(shapes).startswith("16 programs")
     assert engine().programs(shapes) == "1 graph for all batch shapes, XLA off"
 
 

@@ -14,7 +14,12 @@ from t2t_keras.data import Problem
 from t2t_keras.decoding import DecodeSettings
 from t2t_keras.errors import UserError
 from t2t_keras.text import ByteTextEncoder
-from t2t_keras.training.evaluation import EarlyStopping, Evaluation, EvaluationHistory, in_words
+from t2t_keras.training.evaluation import (
+    EarlyStopping,
+    Evaluation,
+    EvaluationHistory,
+    format_metrics,
+)
 from t2t_keras.transformer import PACKING
 
 STEPS = [100, 200, 300, 400, 500]
@@ -92,7 +97,7 @@ def test_metrics_of_tensor2tensor_have_its_numbers(capsys, eagerly):
     found = Evaluation(model, batches, encoders, DecodeSettings(), problem=Theirs())()
     expected = {name: float(GOLDEN[name]) for name in Problem().eval_metrics()}
     assert found == pytest.approx({"loss": -GOLDEN["neg_log_perplexity"], **expected}, rel=1e-5)
-    assert "  approx_bleu_score 0.4709  rouge_2_fscore 0.5022  " in in_words(found)
+    assert "  approx_bleu_score 0.4709  rouge_2_fscore 0.5022  " in format_metrics(found)
     assert capsys.readouterr().err.splitlines() == [
         "warning: theirs defines hooks of tensor2tensor that are not called here: feature_info (every "
         "example has the ids of inputs and targets)",
@@ -126,7 +131,7 @@ def test_history_is_json_whatever_the_metrics(tmp_path):
     assert json.loads(line) == {"step": 3, "loss": 900.0, "perplexity": None}
     again = EvaluationHistory(str(tmp_path), 9)
     assert again.of("loss") == ([3], [900.0])
-    assert np.isnan(again.figures[3]["perplexity"])
+    assert np.isnan(again.metrics[3]["perplexity"])
 
 
 @pytest.mark.parametrize("columns", [0, 4])

@@ -139,7 +139,7 @@ def test_f1_is_the_mean_over_classes():
     f1 = _ClassF1()
     f1.pairs = [np.array([[0, 0, 1], [0, 0, 0]]), np.array([[1, 1], [1, 2]])]
     scores = [2 * 2 / (2 + 3), 2 * 1 / (3 + 1), 0.0]
-    assert f1.figures(0.0, None)["f1"] == pytest.approx(100 * sum(scores) / 3)
+    assert f1.metrics(0.0, None)["f1"] == pytest.approx(100 * sum(scores) / 3)
 
 
 @pytest.mark.parametrize("kind", ["self", "class"])

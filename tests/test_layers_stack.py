@@ -113,8 +113,8 @@ class Uniform(MultiHeadAttention):
 
 
 class UniformLayer(TransformerEncoderLayer):
-    def attention(self, name, relative=False):
-        return Uniform.from_config(super().attention(name, relative).get_config())
+    def attention(self, name):
+        return Uniform.from_config(super().attention(name).get_config())
 
 
 def test_a_subclass_brings_its_own_attention():
@@ -134,8 +134,8 @@ class OwnAttention(MultiHeadAttention):
 class OwnLayer(TransformerDecoderLayer):
     """With that attention and a feed-forward network for [B, T, D] only."""
 
-    def attention(self, name, relative=False):
-        return OwnAttention.from_config(super().attention(name, relative).get_config())
+    def attention(self, name):
+        return OwnAttention.from_config(super().attention(name).get_config())
 
     def feed_forward(self, name):
         return keras.layers.EinsumDense("btd,df->btf", (None, 8), name=name)

@@ -41,9 +41,9 @@ def test_goes_on_in_between():
 @pytest.mark.parametrize("value", [math.nan, math.inf])
 def test_what_is_no_number_is_trouble(value):
     record = LossRecord(10)
-    assert "the loss became" in record.trouble(3, value, 1.0)
-    assert "norm of the gradient became" in record.trouble(3, 2.0, value)
-    assert record.trouble(3, 2.0, 1.0) == ""
+    assert "the loss became" in record.divergence(3, value, 1.0)
+    assert "norm of the gradient became" in record.divergence(3, 2.0, value)
+    assert record.divergence(3, 2.0, 1.0) == ""
 
 
 @pytest.mark.parametrize(
@@ -61,7 +61,7 @@ def test_a_loss_that_is_far_above_for_long_diverges(loss, uniform, ends, message
     record, said = LossRecord(100, uniform), {}
     for step in range(100, 7200, 100):
         record.add(step, totals(loss(step)))
-        said[step] = record.trouble(step, loss(step), 1.0)
+        said[step] = record.divergence(step, loss(step), 1.0)
     first = next((step for step, text in said.items() if text), None)
     assert first == ends
     assert first is None or f"above 1.5 times that of {message}" in said[first]

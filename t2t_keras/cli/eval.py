@@ -76,7 +76,7 @@ def evaluation(first: str) -> Callable[[str], None]:
     else:
         options.warn_unused("shards are read", "tmp_dir", "dev_files", "tfds", "corpora")
         batches = data.dataset(problem, split, loaded.data_dir, hp)
-    metrics = Evaluation(model, batches, loaded.encoders, settings, FLAGS.eval_steps, problem)
+    evaluation = Evaluation(model, batches, loaded.encoders, settings, FLAGS.eval_steps, problem)
     log = None
     try:  # under the name that training writes to
         folder = "eval" if split == "dev" else f"eval_{split}"
@@ -87,23 +87,23 @@ def evaluation(first: str) -> Callable[[str], None]:
     def evaluate(prefix: str) -> None:
         step = checkpoints.load_t2t(model, prefix)
         with plain_errors():
-            figures = metrics()
-        print(f"step {step}: {split} {line(figures)}", flush=True)
+            metrics = evaluation()
+        print(f"step {step}: {split} {line(metrics)}", flush=True)
         if log:
-            log.write(step, figures)
+            log.write(step, metrics)
             log.flush()
 
     return evaluate
 
 
-def line(figures: dict[str, float]) -> str:
+def line(metrics: dict[str, float]) -> str:
     """Returns the metrics of an evaluation as one line."""
-    from t2t_keras.training.evaluation import in_words, perplexity
+    from t2t_keras.training.evaluation import format_metrics, perplexity
 
-    words = f"loss {figures['loss']:.4f}  accuracy {figures['accuracy']:.4f}"
-    if "perplexity" not in figures:
-        words += f"  perplexity {perplexity(figures['loss']):.4f}"
-    return words + in_words(figures)
+    words = f"loss {metrics['loss']:.4f}  accuracy {metrics['accuracy']:.4f}"
+    if "perplexity" not in metrics:
+        words += f"  perplexity {perplexity(metrics['loss']):.4f}"
+    return words + format_metrics(metrics)
 
 
 def checkpoints_of_run(directory: str, min_steps: int, wait_minutes: float) -> Iterator[str]:

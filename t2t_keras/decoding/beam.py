@@ -125,7 +125,7 @@ class BeamSearch:
         )
         return beams, _padded(caches, keys)
 
-    def see_own_keys(self, beams: Beams, i):
+    def add_own_keys(self, beams: Beams, i):
         """Adds the K keys that the next step will cache, of which each hypothesis sees its own.
 
         Returns the beams, the ids so far [b, K, i + 1] and the visible keys [b, K, S + K].
@@ -361,7 +361,7 @@ class OnePath(NamedTuple):
         """Returns paths and caches with room for more tokens."""
         return path._replace(tokens=_padded(path.tokens, tokens)), _padded(caches, tokens)
 
-    def see_own_keys(self, path: Path, i):
+    def add_own_keys(self, path: Path, i):
         """Returns the path, its ids [b, 1, i + 1], and None: it sees all keys so far."""
         return path, path.tokens.ids, None
 

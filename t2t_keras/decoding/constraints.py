@@ -97,9 +97,9 @@ class PhraseSearch(NamedTuple):
         met = ops.tile(self.phrases[:, None, :, 0] == PAD_ID, [1, self.search.beam_size, 1])
         return PhraseBeams(self.search.first(batch), Progress(met, none, none), self.phrases)
 
-    def see_own_keys(self, state: PhraseBeams, i):
-        """See `BeamSearch.see_own_keys`."""
-        beams, ids, visible = self.search.see_own_keys(state.beams, i)
+    def add_own_keys(self, state: PhraseBeams, i):
+        """See `BeamSearch.add_own_keys`."""
+        beams, ids, visible = self.search.add_own_keys(state.beams, i)
         return state._replace(beams=beams), ids, visible
 
     def prune(self, state: PhraseBeams, caches):

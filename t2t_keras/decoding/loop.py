@@ -27,11 +27,11 @@ if TYPE_CHECKING:
 PRUNED_EVERY = 8
 """Number of steps after which keys that no hypothesis sees are removed from the caches."""
 
-SHARE_TO_LEAVE = 8
+SHARE_TO_REMOVE = 8
 """Finished sentences leave the batch when they are at least 1 in this many of its sentences."""
 
 
-class Live(NamedTuple):
+class Active(NamedTuple):
     """The part of the loop's state that belongs to the b unfinished sentences."""
 
     rows: Any  # [b] int32, their positions in the batch
@@ -46,7 +46,7 @@ class SearchState(NamedTuple):
     """The state of the loop."""
 
     i: Any  # [] int32, number of tokens chosen
-    live: Live
+    active: Active
     found: SearchResult  # of the finished sentences, with L = longest; 0 for the others
 
 
@@ -110,7 +110,7 @@ class DecodeLoop:
         if prefix is not None:
             prefix = prefix[:, :longest]
             forced = tf.pad(prefix, [[0, 0], [0, longest - tf.shape(prefix)[1]]])
-        live = Live(
+        active = Active(
             rows=tf.range(batch),
             hypotheses=self.strategy.first(batch),
             caches=self.model.empty_caches(batch),
@@ -125,7 +125,7 @@ class DecodeLoop:
             scores=tf.zeros(rows),
             token_scores=tf.zeros([*rows, longest]),
         )
-        start = self.leave(SearchState(tf.constant(0), live, nothing))
+        start = self.remove_finished(SearchState(tf.constant(0), active, nothing))
         # Once, not at every step. (Layers in 8 bits compare the values of their variables.)
         kernels = self.model.step_kernels()
         if self.request.kernels is not None:  # made before: what is made here only has their shapes
@@ -135,11 +135,11 @@ class DecodeLoop:
             (v, tf.convert_to_tensor(v)) for each in models for v in each.trainable_variables
         ]
         (state,) = tf.while_loop(
-            lambda state: tf.size(state.live.rows) > 0,
-            lambda state: (self.leave(self.prune(self.steps(state, kernels, weights))),),
+            lambda state: tf.size(state.active.rows) > 0,
+            lambda state: (self.remove_finished(self.prune(self.steps(state, kernels, weights))),),
             (start,),
             shape_invariants=(
-                SearchState(tf.TensorShape([]), _open(start.live), open_shapes(start.found)),
+                SearchState(tf.TensorShape([]), _open(start.active), open_shapes(start.found)),
             ),
         )
         ids, token_scores = (
@@ -153,44 +153,44 @@ class DecodeLoop:
         A loop in the loop: its steps pass on only what they change, a third of the tensors, and read no
         variable, as an operation of TensorFlow takes microseconds to start.
         """
-        live = state.live
+        active = state.active
         end = (state.i // PRUNED_EVERY + 1) * PRUNED_EVERY
         others = [v for model in self.model.members for v in model.non_trainable_variables]
 
         def goes_on(i, hypotheses, caches):
-            done = self._done(i, live._replace(hypotheses=hypotheses))
-            return (i < end) & ~self._must_leave(i, done, live.limits)
+            done = self._done(i, active._replace(hypotheses=hypotheses))
+            return (i < end) & ~self._must_remove(i, done, active.limits)
 
         def step(i, hypotheses, caches):
             with keras.StatelessScope(weights) as scope:
-                live = state.live._replace(hypotheses=hypotheses, caches=caches)
-                hypotheses, caches = self.step(i, live, kernels)
+                active = state.active._replace(hypotheses=hypotheses, caches=caches)
+                hypotheses, caches = self.step(i, active, kernels)
             for variable in others:  # the scope keeps what a step of a user's layer assigns
                 if (value := scope.get_current_value(variable)) is not None:
                     variable.assign(value)
             return i + 1, hypotheses, caches
 
-        shapes = _open(live)
+        shapes = _open(active)
         i, hypotheses, caches = tf.while_loop(
             goes_on,
             step,
-            (state.i, live.hypotheses, live.caches),
+            (state.i, active.hypotheses, active.caches),
             (tf.TensorShape([]), shapes.hypotheses, shapes.caches),
         )
-        return state._replace(i=i, live=live._replace(hypotheses=hypotheses, caches=caches))
+        return state._replace(i=i, active=active._replace(hypotheses=hypotheses, caches=caches))
 
-    def step(self, i, live: Live, kernels):
+    def step(self, i, active: Active, kernels):
         """Chooses token number i of every hypothesis; returns hypotheses and caches."""
-        hypotheses, ids, visible = self.strategy.see_own_keys(live.hypotheses, i)
+        hypotheses, ids, visible = self.strategy.add_own_keys(active.hypotheses, i)
         logits, caches = self.model.decode_step(
-            ids[:, :, -1], i, live.caches, live.source, visible, kernels
+            ids[:, :, -1], i, active.caches, active.source, visible, kernels
         )
-        step, request = SearchStep(i, ids[:, :, 1:], live.rows, live.limits), self.request
+        step, request = SearchStep(i, ids[:, :, 1:], active.rows, active.limits), self.request
         for process in request.logits_processors:
             logits = tf.ensure_shape(process(logits, step), logits.shape)
         allowed = request.constraint(logits, step) if request.constraint else None
-        forced = live.forced[:, i] if tf.is_tensor(live.forced) else None
-        return self.strategy.advance(hypotheses, logits, i, live.rows, forced, allowed), caches
+        forced = active.forced[:, i] if tf.is_tensor(active.forced) else None
+        return self.strategy.advance(hypotheses, logits, i, active.rows, forced, allowed), caches
 
     def prune(self, state: SearchState) -> SearchState:
         """Removes keys that no hypothesis sees, at every `PRUNED_EVERY`-th step."""
@@ -198,41 +198,41 @@ class DecodeLoop:
             return state
         hypotheses, caches = tf.cond(
             state.i % PRUNED_EVERY == 0,
-            lambda: self.strategy.prune(state.live.hypotheses, state.live.caches),
-            lambda: (state.live.hypotheses, state.live.caches),
+            lambda: self.strategy.prune(state.active.hypotheses, state.active.caches),
+            lambda: (state.active.hypotheses, state.active.caches),
         )
-        return state._replace(live=state.live._replace(hypotheses=hypotheses, caches=caches))
+        return state._replace(active=state.active._replace(hypotheses=hypotheses, caches=caches))
 
-    def _done(self, i, live: Live):
-        return (i >= live.limits) | self.strategy.is_done(live.hypotheses, live.limits)
+    def _done(self, i, active: Active):
+        return (i >= active.limits) | self.strategy.is_done(active.hypotheses, active.limits)
 
-    def _must_leave(self, i, done, limits):
+    def _must_remove(self, i, done, limits):
         """Returns True if finished sentences leave now: there are enough to be worth the copy.
 
         A sentence at its limit must stop now; one that is only done can stay: its result is final,
         unless alpha is below 0, where later outputs may still beat it.
         """
         number = tf.math.count_nonzero(done, dtype=tf.int32)
-        enough = number * SHARE_TO_LEAVE >= tf.size(done)
+        enough = number * SHARE_TO_REMOVE >= tf.size(done)
         if self.request.alpha is not None:
             enough |= self.request.alpha < 0
         return (number > 0) & (enough | tf.reduce_any(i >= limits))
 
-    def leave(self, state: SearchState) -> SearchState:
+    def remove_finished(self, state: SearchState) -> SearchState:
         """Removes finished sentences from the batch if they must leave."""
-        done = self._done(state.i, state.live)
+        done = self._done(state.i, state.active)
         return tf.cond(
-            self._must_leave(state.i, done, state.live.limits),
-            lambda: self.take_out(state, done),
+            self._must_remove(state.i, done, state.active.limits),
+            lambda: self.remove(state, done),
             lambda: state,
         )
 
-    def take_out(self, state: SearchState, done) -> SearchState:
+    def remove(self, state: SearchState, done) -> SearchState:
         """Stores the results of the sentences that are done [b] bool, and removes these."""
         leaving, staying = (tf.cast(tf.where(mask)[:, 0], tf.int32) for mask in (done, ~done))
-        found = self.strategy.results(state.live.hypotheses, state.i)
+        found = self.strategy.results(state.active.hypotheses, state.i)
         rows, found = tf.nest.map_structure(
-            lambda x: tf.gather(x, leaving), (state.live.rows, found)
+            lambda x: tf.gather(x, leaving), (state.active.rows, found)
         )
         spare = [[0, 0], [0, 0], [0, tf.shape(state.found.ids)[2] - state.i]]
         stored = [  # [b', K', i] -> [b', K', longest]
@@ -241,16 +241,16 @@ class DecodeLoop:
             )
             for all_rows, new in zip(state.found, found, strict=True)
         ]
-        live = tf.nest.map_structure(lambda x: tf.gather(x, staying), state.live)
-        return state._replace(live=live, found=SearchResult(*stored))
+        active = tf.nest.map_structure(lambda x: tf.gather(x, staying), state.active)
+        return state._replace(active=active, found=SearchResult(*stored))
 
 
 def _of_shape(x, like):
     return tf.ensure_shape(x, like.shape) if tf.is_tensor(x) else x
 
 
-def _open(live: Live) -> Live:
+def _open(active: Active) -> Active:
     """Returns the shapes of a loop's state: sentences leave (axis 0), and axis 2 of ids, visible keys and caches grows."""
-    return open_shapes(live, 0)._replace(
-        hypotheses=open_shapes(live.hypotheses, 0, 2), caches=open_shapes(live.caches, 0, 2)
+    return open_shapes(active, 0)._replace(
+        hypotheses=open_shapes(active.hypotheses, 0, 2), caches=open_shapes(active.caches, 0, 2)
     )

@@ -85,7 +85,7 @@ class StaticSearch:
         end, kernels = state.i + ROOM, self.model.step_kernels()
 
         def step(i, hypotheses, caches, done):
-            hypotheses, ids, visible = self.strategy.see_own_keys(hypotheses, i)
+            hypotheses, ids, visible = self.strategy.add_own_keys(hypotheses, i)
             if visible is None:  # all keys so far, but not the room for later ones
                 visible = (ops.arange(shape_of(ids)[2] - 1) <= i)[None, None]
             logits, caches = self.model.decode_step(

@@ -280,7 +280,7 @@ def write_results(
     prefixes: SourceLines | None,
     output: LineOutput,
     progress: LineProgress,
-    leave: Callable[[], bool],
+    should_stop: Callable[[], bool],
 ) -> bool:
     """Writes the results of the lines that the output lacks; returns True if it is complete.
 
@@ -291,7 +291,7 @@ def write_results(
         source, prefixes: the lines and their prefixes.
         output: receives the results in the order of the lines, flushed after every batch.
         progress: counts the lines.
-        leave: called after every batch; stops if it returns True.
+        should_stop: called after every batch; stops if it returns True.
     """
     written, known = output.lines, output.ahead
 
@@ -306,7 +306,7 @@ def write_results(
             output.keep(number, as_text(result))
         output.flush()
         progress.update(batch)
-        if leave():
+        if should_stop():
             raise _Left
 
     first = first_of_window(written)

@@ -73,10 +73,10 @@ class TransformerLayer(SettingsLayer):
     sublayers: tuple[str, ...]
     """The names of the sub-layers, in order."""
 
-    def attention(self, name: str, relative: bool = False) -> MultiHeadAttention:
-        """Makes the attention of a sub-layer; `relative` is True for self-attention."""
+    def attention(self, name: str) -> MultiHeadAttention:
+        """Makes the attention of the sub-layer `name`, "self_attention" or "encdec_attention"."""
         own: dict[str, Any] = {"dropout_broadcast_dims": self.attention_dropout_broadcast_dims}
-        if relative and self.max_relative_position:
+        if name == "self_attention" and self.max_relative_position:
             own = {"max_relative_position": self.max_relative_position}
         return MultiHeadAttention(
             num_heads=self.num_heads,
@@ -114,7 +114,7 @@ class TransformerLayer(SettingsLayer):
     def build(self, x_shape, *memory_shape):
         self.has_memory = any(memory_shape)
         self.sublayers = ("self_attention", *["encdec_attention"] * self.has_memory, "ffn")
-        self.self_attention = self.attention("self_attention", relative=True)
+        self.self_attention = self.attention("self_attention")
         if self.has_memory:
             self.encdec_attention = self.attention("encdec_attention")
         self.ffn = self.feed_forward("ffn")

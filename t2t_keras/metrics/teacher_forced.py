@@ -90,6 +90,6 @@ class TeacherForced:
         for name, total in self.totals.items():
             total += METRICS[name](*batch)
 
-    def figures(self) -> dict[str, float]:
+    def metrics(self) -> dict[str, float]:
         """Returns the metrics by name."""
         return {name: float(sum_ / weight) for name, (sum_, weight) in self.totals.items()}

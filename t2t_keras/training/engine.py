@@ -122,13 +122,13 @@ class Hosts:
         sums = self._sum(ours)
         return [int(x) for x in sums[: len(chief)]] + [int(x > 0) for x in sums[len(chief) :]]
 
-    def figures(self, figures: Mapping[str, float]) -> dict[str, float]:
+    def metrics(self, metrics: Mapping[str, float]) -> dict[str, float]:
         """Returns the first host's evaluation metrics on every host."""
         # Only the chief evaluates; the other hosts have none, and it alone has the problem's own.
-        there = self._sum([name in figures for name in METRICS])
-        values = self._sum([figures.get(name, 0.0) for name in METRICS])
+        there = self._sum([name in metrics for name in METRICS])
+        values = self._sum([metrics.get(name, 0.0) for name in METRICS])
         if self._engine.is_chief:
-            return dict(figures)
+            return dict(metrics)
         return {name: value for name, value, has in zip(METRICS, values, there, strict=True) if has}
 
     def _sum(self, values: Sequence[float]) -> list[float]:
@@ -345,12 +345,16 @@ class Engine:
         return contextlib.nullcontext() if average is None else average.in_place()
 
     def programs(self, shapes: Sequence[tuple[int, int]] | None = None) -> str:
-        """Describes what is compiled for batches of these (rows, length): "42 programs ..., XLA on"."""
+        """Describes what is compiled for batches of these (rows, length): "42 programs ..., XLA on".
+
+        XLA compiles a batch shape again for every device.
+        """
         if not self.xla:
             return "1 graph for all batch shapes, XLA off"
         if shapes is None:
-            return "1 program per batch shape, XLA on"
-        return f"{len(shapes)} programs (one per batch shape), XLA on"
+            return "1 program per batch shape and device, XLA on"
+        programs = len(shapes) * self.local_replicas
+        return f"{programs} programs (one per batch shape and device), XLA on"
 
     def compile_ahead(self, shapes: Sequence[tuple[int, int]], packed: bool = False) -> None:
         """Compiles for every shape by a forward and backward pass, without changing anything.

@@ -93,9 +93,9 @@ class Evaluation:
         loss, right, tokens = map(float, totals)
         if not tokens:
             raise UserError("the evaluation data holds no tokens: generate it again.")
-        figures = {"loss": loss / tokens, "accuracy": right / tokens}
-        t2ts = {"neg_log_perplexity": -figures["loss"]} | forced.figures()
-        return figures | {name: t2ts[name] for name in self.t2t_metrics} | more.figures(loss, done)
+        metrics = {"loss": loss / tokens, "accuracy": right / tokens}
+        t2ts = {"neg_log_perplexity": -metrics["loss"]} | forced.metrics()
+        return metrics | {name: t2ts[name] for name in self.t2t_metrics} | more.metrics(loss, done)
 
 
 def _without_empty_rows(batch):
@@ -130,12 +130,12 @@ class _Quality:
         self.references: list[str] = []
 
     def add(self, batch, classes) -> None:
-        # `figures` decodes all batches together, in fuller ones
+        # `metrics` decodes all batches together, in fuller ones
         if not is_packed(batch):
             self.inputs += map(without_padding, batch["inputs"].numpy())
             self.references += [self.translator.text(ids) for ids in batch["targets"].numpy()]
 
-    def figures(self, loss: float, done: Callable[[], None] | None) -> dict[str, float]:
+    def metrics(self, loss: float, done: Callable[[], None] | None) -> dict[str, float]:
         if not self.inputs:
             return {}
         translations = self.translator.translate_ids(self.inputs, done and (lambda batch: done()))
@@ -166,7 +166,7 @@ class _Perplexities:
                 self.words += len(text.split()) + ends
                 self.characters += len(text) + ends
 
-    def figures(self, loss: float, done: Callable[[], None] | None) -> dict[str, float]:
+    def metrics(self, loss: float, done: Callable[[], None] | None) -> dict[str, float]:
         units = {
             "perplexity": self.tokens,
             "word_perplexity": self.words,
@@ -184,7 +184,7 @@ class _ClassF1:
     def add(self, batch, classes) -> None:
         self.pairs.append(np.stack([batch["targets"].numpy()[:, 0], classes.numpy()]))
 
-    def figures(self, loss: float, done: Callable[[], None] | None) -> dict[str, float]:
+    def metrics(self, loss: float, done: Callable[[], None] | None) -> dict[str, float]:
         labels, predicted = np.concatenate(self.pairs, axis=1)
         scores = []
         for each in np.union1d(labels, predicted):
@@ -211,31 +211,31 @@ class EvaluationHistory:
     def __init__(self, directory: str, until: int, write: bool = True):
         self._path = Path(directory) / "evaluations.jsonl"
         self._write = write
-        self.figures: dict[int, dict[str, float]] = {}
+        self.metrics: dict[int, dict[str, float]] = {}
         lines = iterate_raw_lines(self._path) if self._path.exists() else ()
         for number, line in enumerate(lines, 1):
             name = f"{self._path}, line {number}"
             kind = {"step": range(2**63), str: (float,)}
             row = parse_json(line, kind, name, "remove it to continue")
             if (step := row.pop("step")) <= until:
-                self.figures[step] = {
+                self.metrics[step] = {
                     each: math.nan if value is None else value for each, value in row.items()
                 }
 
-    def add(self, step: int, figures: dict[str, float]) -> None:
+    def add(self, step: int, metrics: dict[str, float]) -> None:
         """Records an evaluation; it is on disk when this returns."""
-        self.figures[step] = figures
+        self.metrics[step] = metrics
         if self._write:
             rows = []
-            for each, row in sorted(self.figures.items()):  # JSON has no Infinity and no NaN
+            for each, row in sorted(self.metrics.items()):  # JSON has no Infinity and no NaN
                 finite = {name: x if math.isfinite(x) else None for name, x in row.items()}
                 rows.append(json.dumps({"step": each, **finite}))
             write_text(self._path, "\n".join(rows) + "\n")
 
     def of(self, metric: str) -> tuple[list[int], list[float]]:
         """Returns the steps that have a metric, in ascending order, and its values."""
-        steps = [step for step in sorted(self.figures) if metric in self.figures[step]]
-        return steps, [self.figures[step][metric] for step in steps]
+        steps = [step for step in sorted(self.metrics) if metric in self.metrics[step]]
+        return steps, [self.metrics[step][metric] for step in steps]
 
     def best(self, metric: str) -> int | None:
         """Returns the first step with the best `metric`; None if no step has it, as a finite number."""
@@ -291,13 +291,13 @@ T2T_METRICS = (*teacher_forced.METRICS, "neg_log_perplexity")
 """The metrics by T2T's names that a problem's `eval_metrics` may list, besides accuracy."""
 
 
-def in_words(figures: Mapping[str, float]) -> str:
+def format_metrics(metrics: Mapping[str, float]) -> str:
     """Returns the metrics besides loss and accuracy, such as "  BLEU 27.30", or ""."""
-    words = "".join(f"  {n.upper()} {figures[n]:.2f}" for n in QUALITIES if n in figures)
-    words += "".join(f"  {name} {figures[name]:.4f}" for name in T2T_METRICS if name in figures)
-    if "perplexity" in figures:
-        words += "  perplexity {perplexity:.4f} (word {word_perplexity:.3f}, ".format(**figures)
-        words += f"character {figures['character_perplexity']:.4f})"
+    words = "".join(f"  {n.upper()} {metrics[n]:.2f}" for n in QUALITIES if n in metrics)
+    words += "".join(f"  {name} {metrics[name]:.4f}" for name in T2T_METRICS if name in metrics)
+    if "perplexity" in metrics:
+        words += "  perplexity {perplexity:.4f} (word {word_perplexity:.3f}, ".format(**metrics)
+        words += f"character {metrics['character_perplexity']:.4f})"
     return words
 
 

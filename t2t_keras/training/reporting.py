@@ -189,7 +189,7 @@ class LossRecord:
             self._last_good = step
         return mean
 
-    def trouble(self, step: int, loss: float, gradient_norm: float) -> str:
+    def divergence(self, step: int, loss: float, gradient_norm: float) -> str:
         """Describes what is wrong with the loss and norm after `step`, or returns ""."""
         if not math.isfinite(loss):
             return f"the loss became {loss} before step {step}"

@@ -42,7 +42,7 @@ from t2t_keras.training.evaluation import (
     EarlyStopping,
     Evaluation,
     EvaluationHistory,
-    in_words,
+    format_metrics,
     require_metrics,
 )
 from t2t_keras.training.reporting import EventLog, LossRecord, RunRecord, TrainingProgress, versions
@@ -243,7 +243,7 @@ class Trainer:
             self.record.note(from_step=step, ended="")
             try:
                 chief = self.engine.is_chief
-                evaluated = max(self.history.figures, default=0)
+                evaluated = max(self.history.metrics, default=0)
                 self.train_log = EventLog(self.output_dir if chief else None, step)
                 self.eval_log = EventLog(f"{self.output_dir}/eval" if chief else None, evaluated)
                 if chief:
@@ -266,8 +266,8 @@ class Trainer:
                 raise UserError(ended + ".") from error
             self._note(step=self.engine.step, ended=ended)
             self._progress.say(ended)
-        steps = sorted(self.history.figures)
-        return self.history.figures[steps[-1]] if steps else {}
+        steps = sorted(self.history.metrics)
+        return self.history.metrics[steps[-1]] if steps else {}
 
     def _run(self, step: int) -> str:
         """Trains; returns why it ended."""
@@ -308,7 +308,7 @@ class Trainer:
             self._report(step, sums, seconds)
             # A chunk takes about a second: long enough that Python and the exchange with other hosts
             # cost nothing, and short enough to react to a signal.
-            chunk, save, leave = self._hosts.agree(
+            chunk, save, stop_now = self._hosts.agree(
                 chief=[
                     max(1, min(1000, int(steps / seconds))),
                     0 < s.save_checkpoints_secs < time.monotonic() - saved,
@@ -317,10 +317,10 @@ class Trainer:
             )
             # Between updates, each of several hosts has its own accumulated gradients.
             can_save = self.engine.hosts == 1 or not self.engine.between_updates
-            if can_save and (save or leave):
+            if can_save and (save or stop_now):
                 self._save()
                 saved = time.monotonic()
-                if leave:
+                if stop_now:
                     return self._stopped()
                 self._note(step=step)
 
@@ -329,8 +329,8 @@ class Trainer:
         mean = self._losses.add(step, sums)
         # With float16, the norm is infinite in the steps that loss scaling skips.
         norm = 0.0 if self.model.compute_dtype == "float16" else sums.gradient_norm
-        if trouble := self._losses.trouble(step, sums.loss / max(sums.tokens, 1.0), norm):
-            raise self._diverged(trouble)
+        if reason := self._losses.divergence(step, sums.loss / max(sums.tokens, 1.0), norm):
+            raise self._diverged(reason)
         if self.engine.overflows:
             raise self._diverged(
                 "gradients overflow in float16, so nothing is learned: use bfloat16"
@@ -343,25 +343,25 @@ class Trainer:
                 values["gradient_norm"] = sums.gradient_norm
             self.train_log.write(step, values | self._progress.speed)
 
-    def _diverged(self, trouble: str) -> UserError:
+    def _diverged(self, reason: str) -> UserError:
         """Returns the error for a run that learns nothing more; it names the newest sound checkpoint."""
         steps, losses = self.history.of("loss")
         sound = [s for s, loss in zip(steps, losses, strict=True) if math.isfinite(loss)]
         newest = self.checkpoints.prefix(sound[-1]) if sound else ""
         return UserError(
-            f"{trouble}. Lower the learning rate, raise learning_rate_warmup_steps or set "
+            f"{reason}. Lower the learning rate, raise learning_rate_warmup_steps or set "
             "clip_grad_norm, and start again in another --output_dir"
             + (f" (--warm_start_from={newest})." if os.path.exists(f"{newest}.index") else ".")
         )
 
     def _evaluate(self, step: int) -> None:
         """Evaluates, unless this step was evaluated before the run was interrupted."""
-        if step in self.history.figures:
+        if step in self.history.metrics:
             return
-        figures = {}
+        metrics = {}
         if self.engine.is_chief:
             with self.engine.evaluation_weights():
-                figures = self.evaluation(self._leave_if_asked)
+                metrics = self.evaluation(self._leave_if_asked)
                 if self.settings.attention_page:
                     # of the first dev sentence; the command has checked for pairs of texts
                     batch = next(iter(self.evaluation.batches))
@@ -370,21 +370,21 @@ class Trainer:
                     page = self.settings.attention_page(self.model, encoders, batch, title)
                     os.makedirs(f"{self.output_dir}/eval", exist_ok=True)
                     write_text(f"{self.output_dir}/eval/attention-{step}.html", page)
-        figures = self._hosts.figures(figures)
+        metrics = self._hosts.metrics(metrics)
         if self.engine.is_chief:  # before the record: what is recorded is not evaluated again
-            self.eval_log.write(step, figures)
+            self.eval_log.write(step, metrics)
             self.train_log.flush()
             self.eval_log.flush()
-        self.history.add(step, figures)
+        self.history.add(step, metrics)
         best = self.history.best(self.settings.best_metric) == step
-        words = f"dev loss {figures['loss']:.4f}  accuracy {figures['accuracy']:.4f}"
-        words += in_words(figures) + ("  (the best so far)" if best else "")
+        words = f"dev loss {metrics['loss']:.4f}  accuracy {metrics['accuracy']:.4f}"
+        words += format_metrics(metrics) + ("  (the best so far)" if best else "")
         self._progress.say(f"step {step}: {words}")
         if self.engine.is_chief and best:
             self.checkpoints.name_best(step)
             self.checkpoints.remove_old()
-        if not math.isfinite(figures["loss"]):
-            raise self._diverged(f"the loss of dev is {figures['loss']} after step {step}")
+        if not math.isfinite(metrics["loss"]):
+            raise self._diverged(f"the loss of dev is {metrics['loss']} after step {step}")
 
     def _leave_if_asked(self) -> None:
         if self._stop.name and self.engine.hosts == 1:
