@@ -12,13 +12,15 @@ from t2t_keras.settings import GROUPS, OURS, SETTINGS, Setting
 PAGE = Path(__file__).with_name("settings.md")
 HEAD = """# Settings
 
-Every setting of `--hparams` and `--decode_hparams`. Defaults are those of `transformer_base_v1`, T2T's set closest to the paper's base
-model (which is `paper_base`); other sets have their own, and T2T's do not have settings marked *. A value that is not allowed, an
-unknown name and a name that is given twice are errors.
+Every setting of `--hparams` and `--decode_hparams`. Defaults are those of `transformer_base_v1`, T2T's set closest to the paper's
+base model (`paper_base`); other sets have their own. T2T does not have the settings marked *. Unknown names, names given twice and
+values that are not allowed are errors.
 """
 INERT = """## Without effect here
 
-| why changing it is an error | settings of tensor2tensor, kept so that its files can be read |
+Settings that are kept so that T2T's files can be read. Changing one is an error that says why.
+
+| | |
 |---|---|
 """
 NOT_SUPPORTED = re.compile(r"([^,]*) (?:is|are) not supported")
@@ -32,13 +34,15 @@ def page() -> str:
     for name, setting in SETTINGS.items():
         if setting.inert:
             reasons.setdefault(setting.inert, []).append(f"`{name}`")
-    rows, absent = [], []
+    others, absent = [], []
     for why, names in reasons.items():
         if what := NOT_SUPPORTED.fullmatch(why):
             absent.append(f"{what[1]}: {', '.join(names)}")
         else:
-            rows.append(f"| {why} | {', '.join(names)} |\n")
-    parts.append("".join([INERT, *rows, f"| not supported | {'; '.join(absent)} |\n"]))
+            others += names
+    parts.append(
+        f"{INERT}| not supported | {'; '.join(absent)} |\n| others | {', '.join(others)} |\n"
+    )
     parts.append("## Decode hparams\n\n" + table(DECODE_SETTINGS))
     return "\n".join(parts)
 

@@ -78,8 +78,8 @@ class TranslateFiles(translate.PairSourceProblem):
         source = translate.MixedCorpora(corpora)
         if source.tags and (self.was_reversed or self.was_copy):
             raise UserError(
-                f"{self.name} would have the tags in its targets: use the problem without _rev or _copy, "
-                "and name the files in the other order."
+                f"{self.name} would put the tags on targets, but they belong to sources: leave out _rev or "
+                "_copy, and swap the files."
             )
         self._use(lambda tmp_dir: source, vocab_size, sentencepiece, source.tags)
 

@@ -360,8 +360,8 @@ class TokenFit(keras.Model):
         optimizer: Any = getattr(self.optimizer, "inner_optimizer", self.optimizer)
         if clip and optimizer.global_clipnorm != clip:
             raise UserError(
-                f"fit clips gradients in the optimizer, and hparam clip_grad_norm is {clip}: "
-                f"create it with global_clipnorm={clip}."
+                f"hparam clip_grad_norm is {clip}, but fit leaves clipping to the optimizer: create the "
+                f"optimizer with global_clipnorm={clip}."
             )
         if clip and replicas > 1:
             raise UserError(

@@ -346,9 +346,7 @@ def _register(table: dict[str, Any], kind: str, name_or_object: Any, name: str =
         tables = (_problems, _aliases) if table is _problems else (table,)
         for names in tables:
             if name in names and _is_ours(table.get(name)):
-                warn(
-                    f"{kind} {name!r} of {name_or_object.__module__} replaces the one that is here"
-                )
+                warn(f"{kind} {name!r} of {name_or_object.__module__} replaces the built-in one")
                 del names[name]
     _check_free(table, kind, name)
     table[name] = name_or_object
@@ -370,7 +368,7 @@ def _is_ours(registered: Any) -> bool:
 
 def _check_free(table: dict[str, Any], kind: str, name: str) -> None:
     if not re.fullmatch(r"\w[\w.+-]*", name):  # it names files, too
-        raise UserError(f"{kind} {name!r} cannot be named so: use letters, digits, _, - and dots")
+        raise UserError(f"invalid {kind} name {name!r}: use letters, digits, _, - and dots")
     if name in table or (table is _problems and name in _aliases):
         raise UserError(f"{kind} {name!r} is registered already: choose another name")
     if table is _problems and _without_suffixes(name)[0] != name:

@@ -13,8 +13,6 @@ from t2t_keras.settings import SETTINGS
 ROOT = Path(__file__).parents[1]
 PACKAGE = ROOT / "t2t_keras"
 PAGES = [ROOT / "README.md", ROOT / "CHANGELOG.md", *sorted((ROOT / "docs").glob("*.md"))]
-NO_COMMANDS = {"__init__", "app", "options", "t2t"}
-COMMANDS = sorted({path.stem for path in (PACKAGE / "cli").glob("*.py")} - NO_COMMANDS)
 ALONE = ("transformer", "network_settings", "losses", "optimizers", "schedules")
 KERAS_ALONE = [PACKAGE / f"{name}.py" for name in ALONE] + sorted((PACKAGE / "layers").glob("*.py"))
 
@@ -118,22 +116,3 @@ def test_the_table_of_settings_says_who_reads_them(reader):
     acting = {name for name, setting in SETTINGS.items() if not setting.inert}
     listed = {name for name in acting if reader in SETTINGS[name].readers}
     assert listed - ONE_MEANING == acting & words
-
-
-@pytest.mark.parametrize("command", COMMANDS)
-def test_page_of_commands_lists_their_flags_and_defaults(command):
-    done = toy.python("-m", f"t2t_keras.cli.{command}", "--help")
-    helped = {}
-    for entry in re.split(r"^  --", done.stdout, flags=re.MULTILINE)[1:]:
-        default = re.search(r"\(default: '(.*)'\)", entry)
-        name = re.match(r"(?:\[no\])?(\w+)", entry)[1]
-        helped[name] = default[1] if default and default[1] != "false" else ""  # as the page has it
-
-    documented = {}
-    for part in ("Flags of several commands", f"t2t-keras-{command}"):
-        section = page("command-line.md").split(f"\n## {part}\n")[1].split("\n## ")[0]
-        for flags, _ in tables(section):
-            found = re.findall(r"`--(\w+)=?([^`]*)`", flags)
-            assert {name for name, _ in found} <= {*helped} or part[0] == "F"
-            documented.update(found)
-    assert {name: documented.get(name) for name in helped} == helped

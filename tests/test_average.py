@@ -155,7 +155,7 @@ def test_a_run_is_left_as_it_is(directory, capsys):
     [
         ((10, 20), "model.ckpt-15", "would be taken for a checkpoint of the run"),
         ((10, 20), "../run/model.ckpt-20", "is one of the checkpoints to average"),
-        ((10, 20, 10), "averaged", r"model\.ckpt-10 is named twice"),
+        ((10, 20, 10), "averaged", r"model\.ckpt-10 is listed twice"),
         ((10, 60), "averaged", "checkpoint .*-60 cannot be read: "),
         ((10, 99), "averaged", "checkpoint .*-99 has no variable transformer/.* not of a T2T"),
     ],
@@ -254,10 +254,10 @@ def test_damaged_ones_are_passed_over_with_a_warning(directory, capsys):
 @pytest.mark.parametrize(
     ("wanted", "expected"),
     [
-        ({"count": 7}, "has 6 whole checkpoints, 7 were asked for"),
-        ({"count": 3, "minutes": 30}, "2 whole checkpoints at least 30 minutes apart, 3 were"),
-        ({"max_steps": 9}, "0 whole checkpoints of 0 to 9 steps, one or more were"),
-        ({"prefix": "/nowhere/model", "count": 1}, "has 0 whole checkpoints"),
+        ({"count": 7}, "has 6 intact checkpoints, 7 were requested"),
+        ({"count": 3, "minutes": 30}, "2 intact checkpoints at least 30 minutes apart, 3 were"),
+        ({"max_steps": 9}, "0 intact checkpoints of 0 to 9 steps, one or more were"),
+        ({"prefix": "/nowhere/model", "count": 1}, "has 0 intact checkpoints"),
     ],
 )
 def test_too_few(directory, wanted, expected):

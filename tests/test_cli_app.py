@@ -227,8 +227,8 @@ EARLY = ["--eval_early_stopping_metric=bleu", "--eval_early_stopping_metric_delt
 def test_a_flag_without_effect_gets_a_line(command, arguments, message, capsys):
     main = importlib.import_module(f"t2t_keras.cli.{command}").main
     _, said = answer(capsys, command, *arguments, main=main)
-    lines = [line for line in said.splitlines() if line.startswith("no effect")]
-    assert lines == [f"no effect of {message}"] * bool(message)
+    lines = [line for line in said.splitlines() if line.startswith("ignoring")]
+    assert lines == [f"ignoring {message}"] * bool(message)
 
 
 # Command lines of tensor2tensor are taken, or answered with what to do

@@ -209,5 +209,5 @@ def test_a_flag_without_effect_gets_a_line(systems, flags, unused):
     given = [flag.format(systems) for flag in flags]
     given += [f"--reference={systems / 'reference'}", "--bleu_variant=cased", "--language=fr"]
     done = run(*given)
-    assert done.stderr.startswith(f"no effect of {unused}")
+    assert done.stderr.startswith(f"ignoring {unused}")
     assert done.stderr.count("\n") == 1

@@ -137,7 +137,7 @@ def test_training_data_is_cleaned_once(text, tmp_path):
     assert again.returncode == 0
     assert again.stderr.splitlines() == [
         f"text2text_tmpdir: {tmp_path} has the train shards already, so cleaning (--clean_...) and "
-        "random_seed=7 has no effect on them: delete them to make them again"
+        "random_seed=7 has no effect: delete them to regenerate them"
     ]
     assert read_shards(tmp_path) == made
     assert toy.command("datagen", *arguments).stderr == ""

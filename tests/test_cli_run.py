@@ -46,7 +46,7 @@ def averaged(toy_dir):
     flags = (f"--prefix={run}", "--num_last_checkpoints=2", "--minutes=20")
     done = toy.ran("avg", *flags, f"--output_path={prefix}")
     paths = ", ".join(f"{run}/model.ckpt-{step}" for step in (2, 6))
-    assert done.stdout == f"the mean of {paths} is in {prefix}, at step 6\n"
+    assert done.stdout == f"wrote the mean of {paths} to {prefix}, at step 6\n"
     return prefix
 
 

@@ -209,7 +209,7 @@ def test_what_fit_would_leave_out_is_an_error(batches, compiled):
     batch = next(iter(batches()))
     weighted = (batch, batch["targets"], tf.ones([len(batch["targets"])]))
     for overrides, given, message in (
-        ("clip_grad_norm=2.0", batch, "create it with global_clipnorm=2.0"),
+        ("clip_grad_norm=2.0", batch, "create the optimizer with global_clipnorm=2.0"),
         ("weight_decay=0.1", batch, "weight_decay is 0.1: set it to 0"),
         (NO_DROPOUT, weighted, "weighs all tokens equally"),
     ):

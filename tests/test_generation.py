@@ -286,7 +286,7 @@ def test_encoded_samples_have_the_same_fields(tmp_path):
 def test_nothing_to_write(tmp_path):
     problem = Digits()
     problem.cleaning = CleaningRules(min_letters=1.0)
-    with pytest.raises(UserError, match="is empty, or cleaning leaves nothing of it"):
+    with pytest.raises(UserError, match="is empty, or cleaning removes all of it"):
         generate(problem, tmp_path)
     assert list(tmp_path.iterdir()) == []
 

@@ -94,7 +94,7 @@ def encoder(**settings):
         (lambda: PrePostProcess(sequence="nn"), "letters of n, d, a .* got 'nn'"),
         (lambda: PrePostProcess(sequence="nad n"), "letters of n, d, a .* got 'nad n'"),
         (lambda: PrePostProcess(sequence="None"), "letters of n, d, a .* got 'None'"),
-        (lambda: PrePostProcess(sequence="da")(X), "adds a residual, and none was given"),
+        (lambda: PrePostProcess(sequence="da")(X), "adds a residual, but none was given"),
         (lambda: Dropout(-0.1), r"must be in \[0, 1\), got -0.1"),
         (lambda: Dropout(1.0), r"must be in \[0, 1\), got 1.0"),
         (lambda: PositionEncoding(kind="sine"), "of timing, timing_paper, emb, got 'sine'"),

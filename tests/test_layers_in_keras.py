@@ -148,8 +148,8 @@ ATTENTION = MultiHeadAttention, {"num_heads": 2}
         (called(*ATTENTION, X, random_tensor(2, 8)), r"memory must be \[B, S, D\], got shape \(2, 8\)"),
         (called(TransformerEncoder, STACK, random_tensor(2, 3, 5, 8)), r"\[B, T, D\]"),
         (called(TransformerDecoder, STACK, X, attention_mask=np.ones((2, 4, 4), bool)), "mask must broadcast"),
-        (then(TransformerDecoderLayer, (X, MEMORY), (X,)), "built with a memory, and is called with none"),
-        (then(TransformerDecoderLayer, (X,), (X, MEMORY)), "built without memory, and is called with one"),
+        (then(TransformerDecoderLayer, (X, MEMORY), (X,)), "built with memory but called without it"),
+        (then(TransformerDecoderLayer, (X,), (X, MEMORY)), "built without memory but called with it"),
     ],
 )  # fmt: skip
 def test_what_is_not_taken_is_an_error_in_words(call, words):

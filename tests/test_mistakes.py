@@ -143,10 +143,8 @@ REFUSED = {
     "max_ratio is nan": lambda: CleaningRules(max_ratio=math.nan),
     "class 5 is out of range: 0 to 1": lambda: LABELS.decode([0, 5]),
     "class -1 is out of range": lambda: LABELS.decode([-1]),
-    "hparams set '../x' cannot be named so": lambda: registry.register_hparams("../x")(
-        lambda: None
-    ),
-    "problem 'a/b' cannot be named so": lambda: registry.register_problem("a/b")(Unfinished),
+    "invalid hparams set name '../x'": lambda: registry.register_hparams("../x")(lambda: None),
+    "invalid problem name 'a/b'": lambda: registry.register_problem("a/b")(Unfinished),
 }
 
 
@@ -158,7 +156,7 @@ REFUSED |= {
     "no checkpoint at x{300}/y": lambda: load("x" * 300 + "/y"),
     "x{300} cannot be loaded": lambda: SavedModel("x" * 300),
     "The vocabulary x{900}": lambda: registry.problem(NAME).get_feature_encoders("x" * 5000),
-    "TensorFlow takes .* for a pattern": lambda: export_saved_model(None, {}, "/tmp/run*[1]"),
+    "TensorFlow would read .* as a glob pattern": lambda: export_saved_model(None, {}, "/tmp/run*[1]"),
 }  # fmt: skip
 
 

@@ -173,7 +173,10 @@ CONSUMERS = {
     ),
     "attention": (
         attended,
-        {**OF_ONE, **dict.fromkeys(NEEDS_BOTH, "for models with an encoder and a decoder only")},
+        {
+            **OF_ONE,
+            **dict.fromkeys(NEEDS_BOTH, "only be shown for models with an encoder and a decoder"),
+        },
     ),
     "alignment": (aligned, {**OF_ONE, **NEEDS_BOTH}),
     "checkpoint": (saved, {"ensemble": "a checkpoint holds one model"}),

@@ -206,7 +206,7 @@ def test_addresses_without_such_a_server(grpc_address, rest_address):
         address = f"127.0.0.1:{free.getsockname()[1]}"
         refused(address, r"TensorFlow Serving .* is this its gRPC port\?.*refused")
         refused(f"http://{address}", r"its --rest_api_port\? .*refused")
-    refused(f"http://{grpc_address}", "not answered like TensorFlow Serving")
+    refused(f"http://{grpc_address}", "sent no TensorFlow Serving answer")
     refused(rest_address[7:], f"^{rest_address[7:]}.*gRPC port")
 
 
@@ -216,7 +216,7 @@ def test_server_that_takes_too_long():
         silent.listen()
         address = f"127.0.0.1:{silent.getsockname()[1]}"
         start = time.perf_counter()
-        message = r"has not answered .* within 0\.3 seconds \(--timeout_secs"
+        message = r"sent no TensorFlow Serving answer within 0\.3 seconds \(--timeout_secs"
         for server in (address, f"http://{address}"):
             refused(server, message, timeout=0.3)
     assert time.perf_counter() - start < 5
@@ -261,7 +261,7 @@ def rest_server_that_answers(answers):
 )
 def test_metadata_of_another_shape(answers, message):
     """`tests/test_mutations.py` tries other shapes, also of answers."""
-    before = r"not answered like TensorFlow Serving.* its --rest_api_port\? "
+    before = r"sent no TensorFlow Serving answer.* its --rest_api_port\? "
     with rest_server_that_answers(answers) as address:
         refused(address, f"{before}.*{message}")
 
@@ -275,7 +275,7 @@ def answering(outputs, takes="text", returns="translations"):
 @pytest.mark.parametrize(
     ("outputs", "message"),
     [
-        (None, "translations and scores of 1 texts"),
+        (None, "translations and scores for 1 texts"),
         ({"translations": [["\ud800"]], "scores": [[1.0]]}, "surrogates"),
         ({"translations": [["a"]], "scores": [[1, 2]]}, "reshape"),
         ({"translations": [], "scores": []}, "it is empty"),
@@ -295,7 +295,7 @@ def test_ids_that_are_none_are_not_answered(wrong):
     outputs = {"outputs": [[[wrong]]], "scores": [[1]]}
     encoders = {"inputs": encoder, "targets": encoder}
     client = TextClient(answering(outputs, "input", "outputs"), encoders=encoders)
-    with pytest.raises(UserError, match="the answer has no outputs and scores of 1 texts: "):
+    with pytest.raises(UserError, match="the answer lacks outputs and scores for 1 texts: "):
         client.translate(["x"])
     outputs["outputs"] = [[[5, 12, 1]]]  # 12: of `vocab_divisor`
     assert client.translate(["x"])[0].texts == ["[5]"]
@@ -326,7 +326,7 @@ def packed(url, value):
 )
 def test_metadata_of_another_shape_over_grpc(answer, message):
     model = grpc_answer(answer)
-    with pytest.raises(UserError, match=rf"not answered like TensorFlow Serving .*{message}"):
+    with pytest.raises(UserError, match=rf"sent no TensorFlow Serving answer .*{message}"):
         model.signatures()
 
 
@@ -364,7 +364,7 @@ def test_server_that_offers_no_predictions():
     port = server.add_insecure_port("127.0.0.1:0")
     server.start()
     try:
-        refused(f"127.0.0.1:{port}", "not answered like TensorFlow Serving .*Method not found")
+        refused(f"127.0.0.1:{port}", "sent no TensorFlow Serving answer .*Method not found")
     finally:
         server.stop(None).wait()
 

@@ -219,7 +219,7 @@ def test_hosts_share_every_batch(data_dir, split, hosts, pad_to_boundary):
 @pytest.mark.parametrize(
     ("keywords", "message"),
     [
-        ({"replicas": 3, "hosts": 2}, "3 replicas cannot be shared by 2 hosts"),
+        ({"replicas": 3, "hosts": 2}, "3 replicas cannot be divided among 2 hosts"),
         ({"replicas": 2, "hosts": 2, "host": 2}, "host is 2; it must be from 0 to 1"),
     ],
 )

@@ -104,7 +104,7 @@ def test_another_network_of_the_same_weights_is_refused(tmp_path):
     shutil.copytree(golden.RELEASE, tmp_path, dirs_exist_ok=True)
     change(tmp_path, hard_attention_k=5)
     refused = (
-        r"hparams\.json has hard_attention_k=5, which is another network than here \(hard and noisy "
+        r"hparams\.json has hard_attention_k=5, a network that is not supported \(hard and noisy "
         r"attention are not supported\): train a model with hard_attention_k=0"
     )
     with pytest.raises(UserError, match=refused):

@@ -56,9 +56,7 @@ def parsed(monkeypatch, capsys):
 )  # fmt: skip
 def test_a_line_is_taken_with_a_warning_of_each_flag(parsed, line, said, monkeypatch):
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")
-    warnings = (
-        f"no effect of {words}" if ": " in words else f"{words} is ignored" for words in said
-    )
+    warnings = (f"ignoring {words}" if ": " in words else f"{words} is ignored" for words in said)
     lines, expected = parsed(line), [f"{line.split()[0]}: {warning}" for warning in warnings]
     assert len(lines) == len(expected) and all(map(str.startswith, lines, expected))
 
@@ -109,7 +107,7 @@ def trained(tmp_path_factory):
 
 def test_averages_translations_and_their_scores(trained):
     done = ran("t2t-avg-all --model_dir=run --output_dir=avg/ --n=2", trained)
-    said = [f"the mean of 2 checkpoints is in avg/model.ckpt-{step}" for step in (2, 3)]
+    said = [f"wrote the mean of 2 checkpoints to avg/model.ckpt-{step}" for step in (2, 3)]
     assert done.stdout.splitlines() == said and (trained / "avg" / "flags.txt").exists()
     few = ran("t2t-avg-all --model_dir=run --output_dir=avg8", trained).stderr
     assert few == "warning: run has 3 checkpoints, fewer than --n=8\n"
@@ -129,7 +127,7 @@ def test_decoder_bleu_and_exporter(trained):
     line = f"t2t-decoder {given} --hparams_set=transformer_big --decode_from_file=inputs"
     line += " --decode_to_file=outputs --decode_hparams=beam_size=1,extra_length=1"
     done = ran(f"{line} --hparams=num_heads=2 --keep_timestamp", trained)
-    assert "no effect of --hparams: run/hparams.json has the settings" in done.stderr
+    assert "ignoring --hparams: run/hparams.json has the settings" in done.stderr
     assert len((trained / "outputs").read_text().splitlines()) == 3
     done = ran("t2t-bleu --translation=inputs --reference=inputs", trained)
     assert done.stdout.splitlines()[:2] == ["BLEU_uncased = 100.00", "BLEU_cased = 100.00"]

@@ -87,7 +87,7 @@ def test_shards_are_dealt_shuffled_and_kept(tmp_path, capsys):
     assert kept[0] == [examples[0]] and sorted(map(str, kept[1])) == sorted(map(str, dealt[1]))
     assert g.outputs_exist(paths) == final[0] and len([*tmp_path.iterdir()]) == 2
     g.generate_dataset_and_shuffle(cases, paths[1:], examples, [f"{tmp_path}/p-unshuffled-dev"])
-    assert "is there, so no examples are made" in capsys.readouterr().err
+    assert "exists, so no examples are generated" in capsys.readouterr().err
     assert len(g.read_records(f"{tmp_path}/p-dev")) == 7
 
 

@@ -315,7 +315,7 @@ def test_building_from_counts_between_other_limits(tmp_path, capsys):
 
 def test_half_a_surrogate_pair_has_no_file(tmp_path):
     assert ByteTextEncoder().encode("a\ud83d") == [99]
-    with pytest.raises(UserError, match=r"vocab: UTF-8 cannot hold .*\\ud83d.*: remove it"):
+    with pytest.raises(UserError, match=r"vocab: UTF-8 cannot encode .*\\ud83d.*: remove it"):
         build(["a \ud83d"], 30).store_to_file(tmp_path / "vocab")
 
 

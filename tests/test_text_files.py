@@ -139,7 +139,7 @@ def test_a_file_without_a_record_is_left_alone(path):
     """Such as the input, if that is named so."""
     mine = path.with_name("out.unfinished")
     mine.write_text("mine\n")
-    with pytest.raises(UserError, match=r"out\.unfinished is there, and no earlier run has made"):
+    with pytest.raises(UserError, match=r"out\.unfinished exists, but no earlier run wrote it"):
         begun(path)
     assert mine.read_text() == "mine\n" and os.listdir(path.parent) == ["out.unfinished"]
 

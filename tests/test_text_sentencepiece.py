@@ -272,7 +272,9 @@ def test_sampling_needs_text_and_pieces(tmp_path):
     class Bytes(Pieces):
         name, vocab_type = "as_bytes", data.VocabType.CHARACTER
 
-    with pytest.raises(UserError, match=r"needs a SentencePiece vocabulary, and that of as_bytes"):
+    with pytest.raises(
+        UserError, match=r"needs a SentencePiece vocabulary, which as_bytes does not have"
+    ):
         TextBatches(Bytes(), "train", tmp_path, tmp_path, hp)
 
 

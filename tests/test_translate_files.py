@@ -324,7 +324,7 @@ def test_a_corpus_that_cannot_be_mixed(tmp_path):
     message = r"the corpus .*b.train.s and .* has no pairs, or cleaning leaves none"
     with pytest.raises(UserError, match=message):
         list(empty.pairs("train"))
-    with pytest.raises(UserError, match="translate_files_rev would have the tags in its targets"):
+    with pytest.raises(UserError, match="translate_files_rev would put the tags on targets"):
         registry.problem("translate_files_rev").use_corpora(empty.corpora)
 
 

@@ -42,7 +42,7 @@ def average(prefixes: Sequence[str], output: str) -> int:
         raise UserError("there is no checkpoint to average: name one or more.")
     for number, prefix in enumerate(prefixes):
         if prefix in prefixes[:number]:
-            raise UserError(f"checkpoint {prefix} is named twice: name each one once.")
+            raise UserError(f"checkpoint {prefix} is listed twice: list it once.")
     shapes = _require_alike(prefixes)
     beside = files_beside(output, prefixes)
     sums = {name: np.zeros(shape, np.float64) for name, shape in shapes.items()}
@@ -204,7 +204,7 @@ def last_checkpoints(
         among = f" of {min_steps}{steps} steps" if min_steps or max_steps else ""
         apart = f" at least {minutes:g} minutes apart" if minutes else ""
         raise UserError(
-            f"{prefix} has {len(chosen)} whole checkpoints{among}{apart}, "
-            f"{count or 'one or more'} were asked for."
+            f"{prefix} has {len(chosen)} intact checkpoints{among}{apart}, "
+            f"{count or 'one or more'} were requested."
         )
     return chosen[::-1]

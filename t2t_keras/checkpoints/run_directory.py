@@ -299,7 +299,7 @@ def _require_network(recorded: HParams, directory: str) -> None:
         value, setting = getattr(recorded, name), SETTINGS[name]
         if value != setting.default:
             raise UserError(
-                f"{directory}/{HPARAMS_FILE} has {name}={value}, which is another network than here "
+                f"{directory}/{HPARAMS_FILE} has {name}={value}, a network that is not supported "
                 f"({setting.inert}): train a model with {name}={setting.default}."
             )
 

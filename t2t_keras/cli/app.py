@@ -237,7 +237,7 @@ def _answer_flags_of_t2t(program: str, theirs: list[t2t_names.Absent], lenient: 
             harmless = written == str(_devices_used())
         asked = f"--{known.name}={written}"
         if lenient and not harmless and not _OTHER_WORK.match(asked):
-            print(f"{program}: no effect of {asked}: {known.reason}", file=sys.stderr)
+            print(f"{program}: ignoring {asked}: {known.reason}", file=sys.stderr)
         elif not harmless:
             rejected.append(f"{asked} of tensor2tensor is not here: {known.reason}.")
     if rejected:

@@ -17,10 +17,10 @@ from t2t_keras.errors import UserError
 
 def define_flags() -> None:
     strings("checkpoints", "The checkpoints to average, separated by commas.")
-    integer("num_last_checkpoints", 0, "Average this many newest checkpoints of --prefix.")
+    integer("num_last_checkpoints", 0, "Average so many newest checkpoints of --prefix; 0: all.")
     integer("min_steps", 0, "Skip checkpoints of fewer steps.")
     integer("max_steps", 0, "Skip checkpoints of more steps; 0: no limit.")
-    number("minutes", 0.0, "Minimal minutes between two checkpoints.")
+    number("minutes", 0.0, "Minimum minutes between two checkpoints.")
     string("prefix", "Directory of checkpoints, common prefix of names, or both.")
     string("output_path", "Prefix of the averaged checkpoint.", default="/tmp/averaged.ckpt")
 
@@ -53,7 +53,7 @@ def main() -> None:
     else:
         paths = checkpoints.last_checkpoints(prefix, FLAGS.num_last_checkpoints, **limits)
     step = checkpoints.average(paths, output)
-    print(f"the mean of {', '.join(paths)} is in {output}, at step {step}")
+    print(f"wrote the mean of {', '.join(paths)} to {output}, at step {step}")
 
 
 run = app.command(define_flags, main)

@@ -26,7 +26,7 @@ def define_flags() -> None:
     options.define("t2t_usr_dir")
     options.define_generation()
     integer("clean_max_characters", 0, "Drop training pairs with a longer side; 0: no limit.")
-    number("clean_max_ratio", 0.0, "Drop training pairs of a larger ratio of lengths; 0: no limit.")
+    number("clean_max_ratio", 0.0, "Drop training pairs with a larger length ratio; 0: no limit.")
     letters = "Drop training pairs with a side that has a smaller share of letters, 0 to 1."
     number("clean_min_letters", 0.0, letters, upper_bound=1)
     switch("clean_copies", "Drop training pairs whose sides are equal.")

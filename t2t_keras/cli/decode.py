@@ -34,8 +34,8 @@ def define_flags() -> None:
     options.define_precision()
     string("decode_from_file", "Text to translate, one sentence per line; -: standard input.")
     string("decode_to_file", "Output file; default: a name by T2T's rule; -: standard output.")
-    string("decode_prefix_file", "Prefixes that translations must have, one per line: whole words.")
-    string("constraints_file", "Phrases that the translation of a line must have, tab-separated.")
+    string("decode_prefix_file", "Whole words that each translation begins with, a line for each.")
+    string("constraints_file", "Phrases that a line's translation must contain, tab-separated.")
     switch("token_scores", "Write a tab and the scores of its tokens after each output.")
     string("score_file", "Pairs to score, one SOURCE<tab>TARGET per line; -: standard input.")
     string("align_file", "Pairs to word-align, one SOURCE<tab>TARGET per line; -: standard input.")
@@ -75,7 +75,7 @@ def main() -> None:
     settings = options.decode_settings()
     changed = [n for n in _SEARCH_SETTINGS if getattr(settings, n) != getattr(type(settings), n)]
     if changed and not searches:
-        print(f"no effect of {', '.join(changed)}: --{mode} does not search", file=sys.stderr)
+        print(f"ignoring {', '.join(changed)}: --{mode} does not search", file=sys.stderr)
     options.import_tensorflow()
     _MODES[mode](settings)
 

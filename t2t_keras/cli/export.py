@@ -30,8 +30,8 @@ def define_flags() -> None:
     integer("version", None, "Version number of the SavedModel; default: the next free one.")
     signature = "Signature for clients that name none; default: translate, complete or classify."
     string("default_signature", signature)
-    string("align_heads", "Signature align, by LAYER:HEAD, LAYER or mean; +1: a step later.", "")
-    switch("constraints", "Adds the signature translate_with_phrases, for words that must appear.")
+    string("align_heads", "Add the signature align, by LAYER:HEAD, LAYER or mean (+1: later).", "")
+    switch("constraints", "Add the signature translate_with_phrases, for words that must appear.")
     switch("warm_up", "Add warm-up requests, which the server runs when it starts.", default=True)
 
 

@@ -332,7 +332,7 @@ def require_for(needed: str, there: object, *names: str) -> None:
 def warn_unused(reason: str, *names: str) -> None:
     """Warns which of the named flags were given although they have no effect."""
     if found := ", ".join(given(*names)):
-        print(f"no effect of {found}: {reason}", file=sys.stderr)
+        print(f"ignoring {found}: {reason}", file=sys.stderr)
 
 
 def problem():

@@ -66,7 +66,7 @@ def _avg_all() -> None:
         last = [*last, prefix][-FLAGS.n :]
         if len(last) == FLAGS.n:
             load("checkpoints").average(last, mean := f"{folder}/{os.path.basename(prefix)}")
-            print(f"the mean of {FLAGS.n} checkpoints is in {mean}", flush=True)
+            print(f"wrote the mean of {FLAGS.n} checkpoints to {mean}", flush=True)
     if len(last) < FLAGS.n:
         warn(f"{FLAGS.model_dir} has {len(last)} checkpoints, fewer than --n={FLAGS.n}")
 

@@ -39,7 +39,7 @@ def define_flags() -> None:
         integer("eval_steps", 100, "Batches per evaluation; 0: all.")
         metrics = ["loss", "accuracy", "bleu", "f1"]
         choice("best_metric", "loss", metrics, "Dev metric that selects the best checkpoint.")
-        positive("eval_early_stopping_steps", None, "Stop after this many without improvement.")
+        positive("eval_early_stopping_steps", None, "Stop after so many steps without improvement.")
         choice("eval_early_stopping_metric", "loss", metrics, "Dev metric that must improve.")
         number("eval_early_stopping_metric_delta", 0.1, "Smallest improvement that counts.")
         least = "eval_early_stopping_metric_minimize"
@@ -47,9 +47,9 @@ def define_flags() -> None:
         positive("log_step_count_steps", 100, "Steps between points in TensorBoard.")
         switch("attention_images", "At each evaluation, write a page of a sentence's attention.")
     with topic("Checkpoints:"):
-        integer("save_checkpoints_secs", 0, "Also save every this many seconds; 0: never.")
-        integer("keep_checkpoint_max", 20, "How many newest checkpoints to keep; 0: all.")
-        number("keep_checkpoint_every_n_hours", 0.0, "Hours per one to keep forever; 0: none.")
+        integer("save_checkpoints_secs", 0, "Also save a checkpoint every N seconds; 0: never.")
+        integer("keep_checkpoint_max", 20, "Number of newest checkpoints to keep; 0: all.")
+        number("keep_checkpoint_every_n_hours", 0.0, "Keep one every N hours for good; 0: none.")
     with topic("Devices, speed and memory:"):
         kinds = ["auto", "none", "mirrored", "multi_worker"]
         devices = "none: one; mirrored: all of this host; multi_worker: of all hosts in TF_CONFIG."
@@ -145,8 +145,7 @@ def _reject_contradictions(problem, hp) -> None:
         )
     if FLAGS.attention_images and hp.prepend_mode != "none":
         raise UserError(
-            f"--attention_images needs targets alone, and with prepend_mode={hp.prepend_mode} inputs come "
-            "before them: leave out one of them."
+            f"--attention_images does not support prepend_mode={hp.prepend_mode}: leave out one of them."
         )
 
 

@@ -288,7 +288,7 @@ class Generation:
             raise UserError(
                 f"{self.data_dir} holds {existing} of {len(self.paths)} shards of "
                 f"{self.problem.name} ({', '.join(self.shards)}): copy the missing ones, or delete "
-                "these to make all again."
+                "these to regenerate all of them."
             )
         problem, split = self.problem, self.split
         progress = CountProgress(f"{problem.name} {split}", "pairs")
@@ -299,8 +299,8 @@ class Generation:
                 progress.update(self._counts.kept)
             if not self._counts.kept:
                 raise UserError(
-                    f"There is no example to write to {self.data_dir}: the source of the "
-                    f"{split} data of {problem.name} is empty, or cleaning leaves nothing of it."
+                    f"There are no examples to write to {self.data_dir}: the source of the "
+                    f"{split} data of {problem.name} is empty, or cleaning removes all of it."
                 )
             self._write_shards()
         except OSError as error:

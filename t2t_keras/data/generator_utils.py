@@ -325,7 +325,7 @@ def generate_files(
     import tensorflow as tf
 
     if found := outputs_exist(output_filenames):
-        warn(f"{found} is there, so no examples are made")
+        warn(f"{found} exists, so no examples are generated")
         return
     with ExitStack() as stack:
         parts = [stack.enter_context(atomic_write(name)) for name in output_filenames]

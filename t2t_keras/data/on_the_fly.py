@@ -78,8 +78,8 @@ class TextBatches(SplitBatches):
         self._sampling = hp.subword_sampling if split == DatasetSplit.TRAIN else 0.0
         if self._sampling and not all(encoder.samples for encoder in self._encoders.values()):
             raise UserError(
-                f"subword_sampling={self._sampling} needs a SentencePiece vocabulary, and that of "
-                f"{problem.name} is another: set it to 0."
+                f"subword_sampling={self._sampling} needs a SentencePiece vocabulary, which "
+                f"{problem.name} does not have: set it to 0."
             )
         # Traced once for both the check of the text and training.
         self._encode = tf.function(self._encoded, autograph=False)

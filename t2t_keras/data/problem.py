@@ -230,8 +230,8 @@ class Problem:
             wanted = _CLASS_LABEL if self.num_classes and side == "targets" else _SYMBOL
             if (modality := p.modality.get(side, wanted)) != wanted:
                 raise UserError(
-                    f"the {side} of {self.name} are to be {modality!r}, and only {_SYMBOL!r} and, as "
-                    f"targets of a Text2ClassProblem, {_CLASS_LABEL!r} are supported."
+                    f"modality {modality!r} of the {side} of {self.name} is not supported; allowed: "
+                    f"{_SYMBOL!r} or, for targets of a Text2ClassProblem, {_CLASS_LABEL!r}."
                 )
         p.vocab_size = self.orient(dict.fromkeys(self.sides) | p.vocab_size)
         spaces = self.orient({"inputs": p.input_space_id, "targets": p.target_space_id})

@@ -379,8 +379,8 @@ class BatchOptions:
         _SEED.checked("seed", self.seed, what="")
         if self.hosts < 1 or self.replicas < 1 or self.replicas % self.hosts:
             raise UserError(
-                f"{self.replicas} replicas cannot be shared by {self.hosts} hosts: their number must "
-                "be a multiple."
+                f"{self.replicas} replicas cannot be divided among {self.hosts} hosts: give a "
+                "multiple of their number."
             )
         if not 0 <= self.host < self.hosts:
             raise UserError(

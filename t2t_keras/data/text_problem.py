@@ -242,7 +242,7 @@ class Text2TextProblem(Problem):
         if unused:
             print(
                 f"{self.name}: {data_dir} has the {split} shards already, so {' and '.join(unused)} "
-                "has no effect on them: delete them to make them again",
+                "has no effect: delete them to regenerate them",
                 file=sys.stderr,
                 flush=True,
             )

@@ -169,7 +169,7 @@ class ResumableFile:
             if self._unfinished.stat().st_size and not self._record.exists():
                 self._file.close()
                 raise UserError(
-                    f"{self._unfinished} is there, and no earlier run has made it: move it away, or name "
+                    f"{self._unfinished} exists, but no earlier run wrote it: move it away, or name "
                     "another output file."
                 )
             if self._record.exists():

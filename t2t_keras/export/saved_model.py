@@ -59,7 +59,7 @@ def export_saved_model(
     path = os.path.abspath(directory)
     if "\\" in path or not fnmatchcase(path, path):
         raise UserError(
-            f"TensorFlow takes {path} for a pattern and could not load an export from there: "
+            f"TensorFlow would read {path} as a glob pattern and not load an export from it: "
             "name a directory without [ and \\."
         )
     if precision is not None:

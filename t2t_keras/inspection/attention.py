@@ -160,7 +160,7 @@ def _require_both_sides(model) -> None:
         raise UserError("an ensemble has no attention of its own: name one checkpoint.")
     if not model.has_memory or model.prepends:
         raise UserError(
-            "attention can be shown for models with an encoder and a decoder only, without prepend_mode: "
+            "attention can only be shown for models with an encoder and a decoder, without prepend_mode: "
             "for others, call the model with return_attention_weights=True."
         )
 

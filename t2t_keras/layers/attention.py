@@ -144,7 +144,7 @@ class MultiHeadAttention(SettingsLayer):
             if x is not None and len(x.shape) != 3:
                 raise ValueError(f"{name} must be {axes}, got shape {tuple(x.shape)}.")
         if memory is not None and mask is not None:
-            raise ValueError("mask is that of a query alone: with a memory, give memory_mask.")
+            raise ValueError("mask is for self-attention: with a memory, give memory_mask.")
         of_memory = cache is not None and cache.of_memory
         has_memory = memory is not None or of_memory
         carried = memory_mask if has_memory else mask if query_mask is None else query_mask

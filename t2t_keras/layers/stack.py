@@ -404,8 +404,8 @@ class TransformerDecoderLayer(TransformerLayer):
         return_attention_weights=False,
     ):
         if (memory is not None) != self.has_memory:
-            built, called = ("with a", "none") if self.has_memory else ("without", "one")
-            raise ValueError(f"{self.name} was built {built} memory, and is called with {called}.")
+            built, called = ("with", "without") if self.has_memory else ("without", "with")
+            raise ValueError(f"{self.name} was built {built} memory but called {called} it.")
         own_cache, memory_cache = cache or (None, None)
         if cache is None:
             attention_mask = AttentionMask.of(attention_mask, x, x, causal=causal)

@@ -296,7 +296,7 @@ class PrePostProcess(SettingsLayer):
             elif letter == "d":
                 x = self.dropout(x, training=training)
             elif residual is None:
-                raise ValueError(f"sequence {self.sequence!r} adds a residual, and none was given.")
+                raise ValueError(f"sequence {self.sequence!r} adds a residual, but none was given.")
             else:
                 x = x + residual
         return x

@@ -109,7 +109,7 @@ class TextClient:
         except _UNREADABLE as error:
             wanted = " and ".join(self._outputs)
             raise UserError(
-                f"the answer has no {wanted} of {len(texts)} texts: {error}."
+                f"the answer lacks {wanted} for {len(texts)} texts: {error}."
             ) from error
 
     def _examples(self, texts: Sequence[str | bytes]) -> list[bytes]:
@@ -171,7 +171,7 @@ class _ServedModel:
 
     def no_answer(self, reason: Any) -> UserError:
         return UserError(
-            f"{self.server} has not answered like TensorFlow Serving within {self.timeout:g} seconds "
+            f"{self.server} sent no TensorFlow Serving answer within {self.timeout:g} seconds "
             f"(--timeout_secs); is this its {self.port}? {' '.join(str(reason).split())[:300]}"
         )
 

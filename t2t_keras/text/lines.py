@@ -155,4 +155,4 @@ def write_lines(path: str | os.PathLike[str], lines: Sequence[str]) -> None:
         with files.writing(path), open(path, "w", encoding="utf-8", newline="\n") as file:
             file.writelines(f"{line}\n" for line in lines)
     except UnicodeEncodeError as error:
-        raise UserError(f"{path}: UTF-8 cannot hold {error.object!a}: remove it.") from error
+        raise UserError(f"{path}: UTF-8 cannot encode {error.object!a}: remove it.") from error

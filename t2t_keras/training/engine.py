@@ -445,8 +445,8 @@ def freeze(model, pattern: str) -> None:
     if len(frozen) in (0, len(named)):
         some = ", ".join(sorted(named)[:: max(1, len(named) // 3)])
         raise UserError(
-            f"freeze={pattern!r} matches {'all' if frozen else 'none'} of the names of weights, "
-            f"such as {some}: match some of them."
+            f"freeze={pattern!r} matches {'all' if frozen else 'no'} names of weights, "
+            f"such as {some}: match only some of them."
         )
     for name in frozen:
         named[name].trainable = False

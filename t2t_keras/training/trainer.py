@@ -443,8 +443,8 @@ class Trainer:
         before = last.get("replicas", engine.replicas)
         if before != engine.replicas and not self.update_size.tokens:
             self._progress.warn(
-                f"this run had {before} replicas before and has {engine.replicas} now: "
-                "the size of its batches changes from here on"
+                f"this run had {before} replicas and now has {engine.replicas}: "
+                "its batch size changes from here on"
             )
         before = last.get("figures", {})
         now = {name: value for name, value in figures.items() if name in before}
