@@ -13,8 +13,8 @@ PAGE = Path(__file__).with_name("settings.md")
 HEAD = """# Settings
 
 Every setting of `--hparams` and `--decode_hparams`. Defaults are those of `transformer_base_v1`, T2T's set closest to the paper's base
-model (which is `paper_base`); other sets have their own, and T2T's do not have settings marked *. A value that is not allowed, an
-unknown name and a name that is given twice are errors.
+model (which is `paper_base`); other sets have their own, and T2T's do not have settings marked *. A value that is not allowed
+and an unknown name are errors; of a name that is given twice the later value counts.
 """
 INERT = """## Without effect here
 
