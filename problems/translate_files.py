@@ -60,9 +60,7 @@ class TranslateFiles(translate.PairSourceProblem):
             dev_pairs, skip_bad_lines: see `t2t_keras.data.translate.ParallelFiles`.
         """
         if bool(dev) == bool(dev_pairs):
-            raise UserError(
-                "give --dev_files=SOURCE,TARGET or --dev_pairs=N, and only one of them."
-            )
+            raise UserError("give --dev_files=SOURCE,TARGET or --dev_pairs=N, one of them.")
         files = {DatasetSplit.TRAIN: train, DatasetSplit.EVAL: dev or train}
         if test:
             files[DatasetSplit.TEST] = test

@@ -176,7 +176,7 @@ def test_dev_pairs_leave_the_training_data_with_their_copies(files, tmp_path):
     options = {"dev": None, "vocab_size": 60}
     message = r"the train in .* with --dev_pairs=30, not from .* with --dev_pairs=31:"
     refused(message, tmp_path / "two", {"train": train}, dev_pairs=31, **options)
-    message = "dev_pairs=202 is over half of all: give at most 201"
+    message = "dev_pairs=202 is over half: give at most 201"
     refused(message, tmp_path / "three", files, train=train, dev_pairs=202, **options)
 
 
@@ -420,8 +420,8 @@ def test_a_dataset_by_name_and_flags(dataset, tmp_path):
     ("arguments", "message"),
     [
         (["--dev_pairs=5"], "--train_files=SOURCE,TARGET is missing, or give --tfds=NAME."),
-        (["--train_files=a,b"], "give --dev_files=SOURCE,TARGET or --dev_pairs=N, and only one"),
-        (["--train_files=a,b", "--dev_files=c,d", "--dev_pairs=5"], "--dev_pairs=N, and only one"),
+        (["--train_files=a,b"], "give --dev_files=SOURCE,TARGET or --dev_pairs=N, one of"),
+        (["--train_files=a,b", "--dev_files=c,d", "--dev_pairs=5"], "--dev_pairs=N, one of them"),
         (["--skip_bad_lines", "--tfds=x"], "--skip_bad_lines and --tfds are both given: leave one"),
         (["--train_files=a", "--dev_files=c,d"], "--train_files takes 2 items, separated by commas"),
         (["--dev_files=a,b", "--tfds=x"], "--dev_files and --tfds are both given"),

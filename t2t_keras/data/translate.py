@@ -220,9 +220,7 @@ class ParallelFiles(PairSource):
     def __init__(self, files: _Files, dev_pairs: int = 0, skip_bad_lines: bool = False):
         self.files = {split: [Path(p).expanduser() for p in pair] for split, pair in files.items()}
         self.dev_pairs = dev_pairs
-        self._errors = dict.fromkeys(SPLITS, "strict")
-        if skip_bad_lines:
-            self._errors[DatasetSplit.TRAIN] = "surrogateescape"
+        self._errors = {DatasetSplit.TRAIN: "surrogateescape"} if skip_bad_lines else {}
 
     @property
     def splits(self) -> list[str]:
@@ -239,7 +237,7 @@ class ParallelFiles(PairSource):
         """Returns the number of lines, or that of the pairs held out."""
         if self.dev_pairs and split == DatasetSplit.EVAL:
             return len(self._held_out)
-        return require_parallel(*self.files[split], self._errors[split])
+        return require_parallel(*self.files[split], self._errors.get(split, "strict"))
 
     def description(self, split: str) -> dict:
         """Returns the paths of the files and digests of their contents."""
@@ -251,7 +249,7 @@ class ParallelFiles(PairSource):
 
     def _lines(self, split: str) -> Iterator[tuple[str, str]]:
         """Yields the pairs of the files; counts and names those that are skipped."""
-        bad, errors = [], self._errors[split]
+        bad, errors = list[int](), self._errors.get(split, "strict")
         for number, pair in enumerate(read_pairs(*self.files[split], errors), start=1):
             if errors == "strict" or not _ESCAPED.search("".join(pair)):
                 yield pair
@@ -265,9 +263,7 @@ class ParallelFiles(PairSource):
     def _held_out(self) -> dict[tuple[str, str], None]:
         """The different pairs with the least digests: at random, but the same at every run."""
         if self.dev_pairs > (most := self.count(DatasetSplit.TRAIN) // 2):
-            raise UserError(
-                f"--dev_pairs={self.dev_pairs} is over half of all: give at most {most}."
-            )
+            raise UserError(f"--dev_pairs={self.dev_pairs} is over half: give at most {most}.")
         pairs = self._lines(DatasetSplit.TRAIN)
         least: dict[str, tuple[str, str]] = {}
         while block := list(islice(pairs, 2**16)):
