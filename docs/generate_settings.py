@@ -13,8 +13,8 @@ PAGE = Path(__file__).with_name("settings.md")
 HEAD = """# Settings
 
 Every setting of `--hparams` and `--decode_hparams`. Defaults are those of `transformer_base_v1`, T2T's set closest to the paper's
-base model (`paper_base`); other sets have their own. T2T does not have the settings marked *. Unknown names, names given twice and
-values that are not allowed are errors.
+base model (`paper_base`); other sets have their own. T2T does not have the settings marked *. Unknown names and values
+that are not allowed are errors; of a name given twice, the later value counts.
 """
 INERT = """## Without effect here
 

@@ -43,21 +43,28 @@ class TranslateFiles(translate.PairSourceProblem):
     def use_files(
         self,
         train: _Files,
-        dev: _Files,
+        dev: _Files | None = None,
         test: _Files | None = None,
         vocab_size: int = 2**15,
         sentencepiece: str | None = None,
+        dev_pairs: int = 0,
+        skip_bad_lines: bool = False,
     ) -> None:
         """Sets the files to generate data from.
 
         Args:
             train: source file and target file, plain or `.gz`, one sentence per line.
-            dev, test: like `train`; test is optional.
+            dev, test: like `train`; test is optional, and there is either dev or `dev_pairs`.
             vocab_size: approximate size of the vocabulary.
             sentencepiece: "unigram", "bpe" or the path of a model; None: T2T's subwords.
+            dev_pairs, skip_bad_lines: see `t2t_keras.data.translate.ParallelFiles`.
         """
-        files = {DatasetSplit.TRAIN: train, DatasetSplit.EVAL: dev, DatasetSplit.TEST: test}
-        source = translate.ParallelFiles({split: pair for split, pair in files.items() if pair})
+        if bool(dev) == bool(dev_pairs):
+            raise UserError("give --dev_files=SOURCE,TARGET or --dev_pairs=N, one of them.")
+        files = {DatasetSplit.TRAIN: train, DatasetSplit.EVAL: dev or train}
+        if test:
+            files[DatasetSplit.TEST] = test
+        source = translate.ParallelFiles(files, dev_pairs, skip_bad_lines)
         self._use(lambda tmp_dir: source, vocab_size, sentencepiece)
 
     def use_corpora(
@@ -135,7 +142,7 @@ class TranslateFiles(translate.PairSourceProblem):
         if self._open is None:
             raise UserError(
                 f"{self.name} has no source: give --train_files=SOURCE,TARGET and "
-                "--dev_files=SOURCE,TARGET, --corpora=FILE or --tfds=NAME."
+                "--dev_files=SOURCE,TARGET or --dev_pairs=N, --corpora=FILE or --tfds=NAME."
             )
         if self._source is None:
             self._source = self._open(tmp_dir)

@@ -142,13 +142,10 @@ class DecodeSettings:
 
     @classmethod
     def parse(cls, text: str) -> DecodeSettings:
-        """Reads "beam_size=4,alpha=0.6"; a wrong name or value is a `UserError`."""
+        """Reads "beam_size=4,alpha=0.6", the later value of a name; a wrong one is a `UserError`."""
         values: dict[str, Any] = {}
         for item in settings.split_items(text):
             name, equals, written = (part.strip() for part in item.partition("="))
-            if name in values:
-                raise UserError(f"decode hparam {name} is set twice in {text!r}: set it once.")
-            values[name] = None
             if setting := DECODE_SETTINGS.get(name):
                 try:
                     parsed = setting.parse(written.lower() if setting.kind is bool else written)
@@ -165,7 +162,7 @@ class DecodeSettings:
                 hint = nearest(name, [*DECODE_SETTINGS, *t2t_names.names("decode hparam")])
                 allowed = ", ".join(DECODE_SETTINGS)
                 raise UserError(f"unknown decode hparam {name!r}; allowed: {allowed}.{hint}")
-        return cls(**{name: value for name, value in values.items() if name in DECODE_SETTINGS})
+        return cls(**values)
 
 
 DECODE_SETTINGS: dict[str, Setting] = {

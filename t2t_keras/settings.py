@@ -520,7 +520,7 @@ class HParams:
 
         A bool is true, false or an int (0 is false); "none" sets an optional setting to None. A string
         with commas needs brackets, too: "attention_dropout_broadcast_dims=[0,1]". Spaces around names
-        and values are ignored.
+        and values are ignored. Of a name that is given twice, an error in T2T, the later value counts.
         """
         values: dict[str, Any] = {}
         for item in split_items(text):
@@ -529,8 +529,6 @@ class HParams:
                 problem = f"cannot read {item!r} in the hparams {text!r}: write name=value"
                 raise SettingError(problem)
             name, elements, written = match.groups()
-            if name in values:
-                raise SettingError(f"hparam {name} is set twice in {text!r}: set it once")
             setting = self._setting(name)
             try:
                 if elements is None:

@@ -7,6 +7,11 @@ import time
 
 import pytest
 import toy
+from corpus_files import write_lines
+
+from t2t_keras import registry
+from t2t_keras.checkpoints import read_settings
+from t2t_keras.data.translate import ParallelFiles
 
 SEARCH = "--decode_hparams=beam_size=1,extra_length=1"
 
@@ -101,6 +106,40 @@ def test_decodes_what_is_typed(toy_dir, run):
 def test_train_complains_in_one_line(toy_dir, tmp_path, flags, expected):
     done = toy.command("train", *arguments(toy_dir, tmp_path / "run", 1), *flags)
     assert expected in toy.complaint(done)
+
+
+SMALL = {"num_hidden_layers": 1, "hidden_size": 16, "filter_size": 32, "num_heads": 2}
+TRAIN_SMALL = f"""
+import sys
+from t2t_keras import registry
+from t2t_keras.cli import train
+big = registry.hparams("transformer_big")
+registry._sets["transformer_big"] = lambda: big.replace(**{SMALL})
+sys.argv = ["t2t-keras-train", *sys.argv[3:]]
+train.run()
+"""
+
+
+def test_the_line_of_the_paper_says_what_comes_first_and_trains_then(tmp_path, monkeypatch):
+    """As it stands, with directories, and with data; text and network are small, all else is as it is."""
+    line = ["--problem=translate_ende", "--hparams=transformer_big"]
+    places = [f"--data_dir={tmp_path / 'data'}", f"--output_dir={tmp_path / 'run'}"]
+    for given, name, directory in ((line, "", "DIR"), (line + places, "_wmt14", tmp_path / "data")):
+        said = toy.complaint(toy.command("train", *given))
+        assert f"t2t-keras-datagen --problem=translate_ende{name} --data_dir={directory} " in said
+
+    rows = enumerate(("train", "dev", "test"))
+    texts = {split: [write_lines(tmp_path / split, toy.rows(50, seed))] * 2 for seed, split in rows}
+    problem = registry.problem("translate_ende")
+    monkeypatch.setattr(type(problem), "source", lambda self, tmp_dir: ParallelFiles(texts))
+    problem.generate_data(tmp_path / "data", tmp_path)
+    steps = ["--train_steps=3", "--eval_steps=1", SEARCH]
+    done = toy.forked(["python", "-c", TRAIN_SMALL, *line, *places, *steps], eagerly=True)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.startswith("problem translate_ende_wmt14, hparams transformer_big, ")
+    hp, run = read_settings(str(tmp_path / "run"))
+    assert {*hp.diff(registry.hparams("transformer_big"))} == {*SMALL}
+    assert (run["problem"], run["starts"][0]["step"]) == ("translate_ende_wmt14", 3)
 
 
 def test_trains_on_text_without_shards(toy_dir, tmp_path):

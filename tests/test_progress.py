@@ -5,6 +5,7 @@ import io
 import itertools
 import os
 import pty
+import re
 import signal
 import struct
 import sys
@@ -61,14 +62,14 @@ def test_escapes_of_others_are_shown_and_not_obeyed(monkeypatch):
     assert for_terminal(io.StringIO()).write("\033") == 1
 
 
-LINE = "1:02:05 left  step 12300/250000  loss 3.217  4,033 tokens/s  epoch 1.25  lr 1.40e-03  5,120 padded"
+LINE = "1:02:05 left  step 12300/250000  mean loss 3.217  4,033 tokens/s  epoch 1.25  lr 1.40e-03  5,120 padded"
 
 
 @pytest.mark.parametrize(
     ("columns", "shown"),
     [
         (132, "[##########          ] " + LINE),
-        (80, "1:02:05 left  step 12300/250000  loss 3.217  4,033 tokens/s  epoch 1.25"),
+        (80, "1:02:05 left  step 12300/250000  mean loss 3.217  4,033 tokens/s  epoch 1.25"),
         (40, "1:02:05 left  step 12300/250000"),
         (10, "1:02:05 l"),
     ],
@@ -121,12 +122,21 @@ def test_training_says_its_first_and_last_step(clock):
         shown.update(step, SUMS, 2.0, 1e-3)
     shown.warn("odd")
     assert shown.stream.getvalue() == (
-        "step 1/9  loss 1.000  epoch 0.17  lr 1.00e-03\n"
-        "0:00 left  step 9/9  loss 1.000  12 tokens/s  epoch 1.50  lr 1.00e-03  20 padded tokens/s\n"
+        "step 1/9  mean loss 1.000  epoch 0.17  lr 1.00e-03\n"
+        "0:00 left  step 9/9  mean loss 1.000  12 tokens/s  epoch 1.50  lr 1.00e-03  20 padded tokens/s\n"
         "warning: odd\n"
     )
     rates = {"steps_per_second": 2, "tokens_per_second": 12, "padded_tokens_per_second": 20}
     assert shown.speed == rates
+
+
+def test_the_loss_shown_is_the_mean_of_about_the_last_hundred_steps(clock):
+    """Of tokens: each step counts 1 % less than the next, half as much as the one 69 steps later."""
+    shown = TrainingProgress(70, stream=io.StringIO())
+    for step, loss, tokens in ((1, 4.0, 10.0), (70, 2.0, 30.0)):
+        shown.update(step, SUMS._replace(loss=loss * tokens, tokens=tokens), 2.0, 1e-3)
+    said = re.findall(r"  mean loss (\S+)  ", shown.stream.getvalue())
+    assert [*map(float, said)] == [4.0, pytest.approx((4 * 5 + 2 * 30) / (5 + 30), abs=1e-3)]
 
 
 def test_a_terminal_that_is_gone_ends_no_run():

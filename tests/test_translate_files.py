@@ -9,7 +9,7 @@ from itertools import islice
 import pytest
 import tfds_datasets
 import toy
-from corpus_files import stored_texts, write_lines as write
+from corpus_files import stored_texts, write_content, write_lines as write
 from tfds_datasets import pair, prepare
 
 from t2t_keras import registry
@@ -159,6 +159,43 @@ def test_a_vocabulary_that_was_put_there_is_used(files, tmp_path):
     for _ in range(2):
         generate(tmp_path / "two", files, train=files["dev"], test=None)  # which may be left out
         assert (tmp_path / "two" / VOCABULARY).read_bytes() == given
+
+
+def test_dev_pairs_leave_the_training_data_with_their_copies(files, tmp_path):
+    """They are the same wherever they are in the files, and of the whole pairs alone."""
+    rows, dev = toy.rows(400, seed=0), []
+    for name, lines in (("one", [*rows, "", *rows]), ("two", [*rows[::-1], "", ""])):
+        train = write(tmp_path / f"{name}.src", lines), write(tmp_path / f"{name}.tgt", lines)
+        flags = (f"--train_files={train[0]},{train[1]}", "--dev_pairs=30", "--vocab_size=60")
+        command("datagen", tmp_path / name, *GENERATING, *flags)
+        dev.append(stored(tmp_path / name, "dev"))
+    assert dev[0] == dev[1] and len({*dev[0]}) == 30
+    kept = [(row, row) for row in rows if (row, row) not in dev[0]]
+    assert stored(tmp_path / "one", "train") == sorted(kept * 2)
+    assert stored(tmp_path / "two", "train") == sorted(kept)
+    options = {"dev": None, "vocab_size": 60}
+    message = r"the train in .* with --dev_pairs=30, not from .* with --dev_pairs=31:"
+    refused(message, tmp_path / "two", {"train": train}, dev_pairs=31, **options)
+    message = "dev_pairs=202 is over half: give at most 201"
+    refused(message, tmp_path / "three", files, train=train, dev_pairs=202, **options)
+
+
+def test_lines_that_are_not_utf8_are_skipped_counted_and_named(files, tmp_path):
+    """If asked, in pairs, and in training data alone."""
+    rows, bad = toy.rows(400, seed=0), {2: 0, 5: 1, **dict.fromkeys(range(90, 96), 0)}
+    for side, path in enumerate(files["train"]):
+        ends = (b"\xfc\n" if bad.get(number) == side else b"\n" for number in range(1, 401))
+        write_content(path, b"".join(map(bytes.__add__, map(str.encode, rows), ends)))
+    given = [f"--{split}_files={source},{target}" for split, (source, target) in files.items()]
+    given += [f"--data_dir={tmp_path / 'data'}", "--vocab_size=60", *GENERATING]
+    assert "train.src.gz, line 2: not UTF-8" in toy.complaint(toy.command("datagen", *given))
+    lines = toy.ran("datagen", *given, "--skip_bad_lines").stdout.splitlines()
+    assert "    left out: 8 (8 not UTF-8 (lines 2, 5, 90, 91, 92, ...)), kept: 392" in lines
+    kept = [(row, row) for number, row in enumerate(rows, start=1) if number not in bad]
+    assert stored(tmp_path / "data", "train") == sorted(kept)
+    write_content(files["dev"][0], b"\xfc\n" * 30)
+    said = toy.complaint(toy.command("datagen", *given, "--skip_bad_lines"))
+    assert "dev.src.gz, line 1: not UTF-8" in said
 
 
 # Datasets
@@ -382,7 +419,10 @@ def test_a_dataset_by_name_and_flags(dataset, tmp_path):
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["--train_files=a,b"], "--dev_files=SOURCE,TARGET is missing, or give --tfds=NAME."),
+        (["--dev_pairs=5"], "--train_files=SOURCE,TARGET is missing, or give --tfds=NAME."),
+        (["--train_files=a,b"], "give --dev_files=SOURCE,TARGET or --dev_pairs=N, one of"),
+        (["--train_files=a,b", "--dev_files=c,d", "--dev_pairs=5"], "--dev_pairs=N, one of them"),
+        (["--skip_bad_lines", "--tfds=x"], "--skip_bad_lines and --tfds are both given: leave one"),
         (["--train_files=a", "--dev_files=c,d"], "--train_files takes 2 items, separated by commas"),
         (["--dev_files=a,b", "--tfds=x"], "--dev_files and --tfds are both given"),
         (["--train_files=a,b", "--dev_files=c,d", "--languages=en,de"], "--languages needs --tfds"),

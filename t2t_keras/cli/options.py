@@ -21,7 +21,7 @@ from t2t_keras.files import is_special
 
 FLAGS = flags.FLAGS
 
-_FILES = ("train_files", "dev_files", "test_files")
+_FILES = ("train_files", "dev_files", "test_files", "dev_pairs", "skip_bad_lines")
 _TFDS = ("tfds", "languages", "tfds_splits")
 _VOCABULARY = ("vocab_size", "sentencepiece")
 
@@ -110,17 +110,15 @@ def define_generation() -> None:
         positive("num_concurrent_processes", None, processes, upper_bound=1024)
         for split, end in (("train", "."), ("dev", "."), ("test", ", if any.")):
             strings(f"{split}_files", f"translate_files: source and target file of {split}{end}")
-        string(
-            "corpora", "translate_files: JSON file that lists several corpora; see docs/data.md."
-        )
+        integer("dev_pairs", 0, "translate_files: how many training pairs to hold out as dev.")
+        switch("skip_bad_lines", "translate_files: leave out training pairs that are not UTF-8.")
+        string("corpora", "translate_files: JSON file of several corpora; see docs/data.md.")
         string("tfds", "translate_files: a TFDS dataset instead of files.")
         strings("languages", "translate_files: source and target language in --tfds.")
         splits = "translate_files: the splits of --tfds for train, dev and test."
         strings("tfds_splits", splits, ["train", "validation", "test"])
         positive("vocab_size", 2**15, "translate_files: approximate number of subwords.")
-        string(
-            "sentencepiece", "translate_files: unigram, bpe or a model file, not T2T's subwords."
-        )
+        string("sentencepiece", "translate_files: unigram, bpe or a file, not T2T's subwords.")
         switch("list", "List problems, hparams sets and models, and exit.")
 
 
@@ -236,11 +234,12 @@ def _source() -> tuple[str, dict[str, Any]]:
         return "use_tfds", {"name": FLAGS.tfds, "languages": languages, "splits": splits}
     for name in given(*_TFDS):
         raise UserError(f"{name} needs --tfds=NAME; it has no effect on files.")
-    for name in ("train_files", "dev_files"):
-        if not FLAGS[name].value:
-            raise UserError(f"--{name}=SOURCE,TARGET is missing, or give --tfds=NAME.")
+    if not FLAGS.train_files:
+        raise UserError("--train_files=SOURCE,TARGET is missing, or give --tfds=NAME.")
     named = {"train": "train_files", "dev": "dev_files", "test": "test_files"}
-    return "use_files", {side: _some(flag, 2) for side, flag in named.items() if FLAGS[flag].value}
+    files = {side: _some(flag, 2) for side, flag in named.items() if FLAGS[flag].value}
+    options = {name: FLAGS[name].value for name in ("dev_pairs", "skip_bad_lines")}
+    return "use_files", files | options
 
 
 def _sentencepiece() -> str | None:

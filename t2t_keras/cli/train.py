@@ -70,6 +70,11 @@ def main() -> None:
     if compiles and FLAGS.output_dir:
         _keep_compiled(options.required("output_dir"))
     recorded = _take_from_record() if FLAGS.output_dir else None
+    if FLAGS.problem and not FLAGS.data_dir:
+        raise UserError(
+            "--data_dir is missing: give --output_dir, and the directory that "
+            f"t2t-keras-datagen --problem={FLAGS.problem} --data_dir=DIR fills first."
+        )
     data_dir, output_dir = options.required("data_dir"), options.required("output_dir")
     problem = options.problem()
     options.configure(problem)

@@ -239,23 +239,23 @@ class TextSize(NamedTuple):
     bytes: int
 
 
-def text_size(path: PathLike) -> TextSize:
+def text_size(path: PathLike, errors: str = "strict") -> TextSize:
     """Returns the size of a UTF-8 file, which is checked; reads it again only if it has changed."""
     path = os.path.abspath(path)
     try:
         status = os.stat(path)
-        return _text_size(path, status.st_size, status.st_mtime_ns)
+        return _text_size(path, status.st_size, status.st_mtime_ns, errors)
     except (UnicodeDecodeError, OSError, EOFError, zlib.error):
         for _ in iterate_lines(path):  # raises an error with the line number
             pass
         raise
 
 
-def require_parallel(first: Path, second: Path) -> None:
-    """Checks that two text files are not empty and have the same number of lines."""
+def require_parallel(first: Path, second: Path, errors: str = "strict") -> int:
+    """Checks that two text files are not empty and have the same number of lines; returns it."""
     counts = []
     for path in (first, second):
-        counts.append(text_size(path).lines)
+        counts.append(text_size(path, errors).lines)
         if not counts[-1]:
             raise UserError(
                 f"The source file {path} is empty: place the text there, one sentence per line."
@@ -265,18 +265,19 @@ def require_parallel(first: Path, second: Path) -> None:
             f"{first} has {counts[0]} lines and {second} has {counts[1]}: "
             "line N of one must translate line N of the other, so both need the same number."
         )
+    return counts[0]
 
 
-def read_pairs(first: Path, second: Path) -> Iterator[Pair]:
-    """Yields the lines of two parallel files side by side, stripped, after `require_parallel`."""
-    require_parallel(first, second)
-    with _open_text(first) as one, _open_text(second) as other:
+def read_pairs(first: Path, second: Path, errors: str = "strict") -> Iterator[Pair]:
+    """Yields the stripped lines of two parallel files side by side; `errors` is that of `open`."""
+    require_parallel(first, second, errors)
+    with _open_text(first, errors) as one, _open_text(second, errors) as other:
         yield from zip(map(str.strip, one), map(str.strip, other), strict=True)
 
 
 @functools.lru_cache(maxsize=4096)
-def _text_size(path: str, stored_bytes: int, changed: int) -> TextSize:
-    decoder = codecs.getincrementaldecoder("utf-8")()
+def _text_size(path: str, stored_bytes: int, changed: int, errors: str) -> TextSize:
+    decoder = codecs.getincrementaldecoder("utf-8")(errors)
     lines = size = unended = 0
     block = b"\n"
     progress = megabytes(f"checking {os.path.basename(path)}", stored_bytes)
@@ -295,9 +296,9 @@ def _text_size(path: str, stored_bytes: int, changed: int) -> TextSize:
     return TextSize(lines + (size > 0 and not block.endswith(b"\n")), size)
 
 
-def _open_text(path: Path) -> io.TextIOWrapper:
+def _open_text(path: Path, errors: str) -> io.TextIOWrapper:
     content = decompressed(path.open("rb"), str(path))
-    return io.TextIOWrapper(content, encoding="utf-8-sig", newline="\n")
+    return io.TextIOWrapper(content, encoding="utf-8-sig", errors=errors, newline="\n")
 
 
 def _read_sgm(first: Path, second: Path) -> Iterator[Pair]:

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import dataclasses
 import hashlib
+import heapq
 import json
 import math
-import os
+import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from fractions import Fraction
@@ -27,7 +28,7 @@ from t2t_keras.data.sources import (
 )
 from t2t_keras.data.text_problem import PathLike, Samples, Text2TextProblem
 from t2t_keras.errors import UserError, nearest
-from t2t_keras.files import read_json, write_text
+from t2t_keras.files import content_digest, read_json, write_text
 from t2t_keras.text.lines import iterate_lines
 from t2t_keras.text.sentencepiece import MODEL_TYPES
 
@@ -203,12 +204,23 @@ class PairSourceProblem(Text2TextProblem):
 
 # Parallel files: line N of one translates line N of the other
 
+_Files = Mapping[str, Sequence[PathLike]]
+_ESCAPED = re.compile(r"[\udc80-\udcff]")  # what Python's "surrogateescape" makes of wrong bytes
+
 
 class ParallelFiles(PairSource):
-    """Text files, plain or `.gz`: the paths of source and target, by split."""
+    """Text files, plain or `.gz`.
 
-    def __init__(self, files: Mapping[str, Sequence[str | os.PathLike]]):
+    Args:
+        files: the paths of source and target, by split.
+        dev_pairs: not 0: dev is that many training pairs, held out with their copies, not what its files have.
+        skip_bad_lines: leave out training pairs that are not UTF-8, which otherwise are an error.
+    """
+
+    def __init__(self, files: _Files, dev_pairs: int = 0, skip_bad_lines: bool = False):
         self.files = {split: [Path(p).expanduser() for p in pair] for split, pair in files.items()}
+        self.dev_pairs = dev_pairs
+        self._errors = {DatasetSplit.TRAIN: "surrogateescape"} if skip_bad_lines else {}
 
     @property
     def splits(self) -> list[str]:
@@ -216,22 +228,48 @@ class ParallelFiles(PairSource):
 
     def pairs(self, split: str) -> Iterator[tuple[str, str]]:
         """Yields source and target of each line, stripped; see `read_pairs`."""
-        return read_pairs(*self.files[split])
+        if self.dev_pairs and split == DatasetSplit.EVAL:
+            return iter(self._held_out)
+        held_out = self._held_out if self.dev_pairs and split == DatasetSplit.TRAIN else ()
+        return (pair for pair in self._lines(split) if pair not in held_out)
 
     def count(self, split: str) -> int:
-        """Returns the number of lines."""
-        require_parallel(*self.files[split])
-        return text_size(self.files[split][0]).lines
-
-    def every(self, k: int, split: str, side: int) -> Iterator[str]:
-        lines = iterate_lines(self.files[split][side])
-        return map(str.strip, islice(lines, k - 1, None, k))
+        """Returns the number of lines, or that of the pairs held out."""
+        if self.dev_pairs and split == DatasetSplit.EVAL:
+            return len(self._held_out)
+        return require_parallel(*self.files[split], self._errors.get(split, "strict"))
 
     def description(self, split: str) -> dict:
         """Returns the paths of the files and digests of their contents."""
-        paths = self.files[split]
-        require_parallel(*paths)
-        return {"from": " and ".join(map(str, paths)), "identity": [*map(_digest, paths)]}
+        self.count(split)
+        origin = " and ".join(map(str, self.files[split]))
+        origin += f" with --dev_pairs={self.dev_pairs}" * bool(self.dev_pairs)
+        settings = [self.dev_pairs] if self.dev_pairs else []
+        return {"from": origin, "identity": [*map(_digest, self.files[split]), *settings]}
+
+    def _lines(self, split: str) -> Iterator[tuple[str, str]]:
+        """Yields the pairs of the files; counts and names those that are skipped."""
+        bad, errors = list[int](), self._errors.get(split, "strict")
+        for number, pair in enumerate(read_pairs(*self.files[split], errors), start=1):
+            if errors == "strict" or not _ESCAPED.search("".join(pair)):
+                yield pair
+            else:
+                bad.append(number)
+        if bad:
+            shown = ", ".join(map(str, bad[:5])) + ", ..." * (len(bad) > 5)
+            self.left_out = {f"not UTF-8 (lines {shown})": len(bad)}
+
+    @cached_property
+    def _held_out(self) -> dict[tuple[str, str], None]:
+        """The different pairs with the least digests: at random, but the same at every run."""
+        if self.dev_pairs > (most := self.count(DatasetSplit.TRAIN) // 2):
+            raise UserError(f"--dev_pairs={self.dev_pairs} is over half: give at most {most}.")
+        pairs = self._lines(DatasetSplit.TRAIN)
+        least: dict[str, tuple[str, str]] = {}
+        while block := list(islice(pairs, 2**16)):
+            least |= {content_digest(repr(pair).encode()): pair for pair in block if all(pair)}
+            least = dict(heapq.nsmallest(self.dev_pairs, least.items()))
+        return dict.fromkeys(least.values())
 
 
 # A mix of several corpora

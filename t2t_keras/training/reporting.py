@@ -45,24 +45,23 @@ class TrainingProgress(Progress):
         self.steps_per_epoch = steps_per_epoch
         self.speed: dict[str, float] = {}
         self._step: int | None = None
-        self._steps = self._tokens = self._positions = self._seconds = 0.0
+        self._totals, self._seconds = np.zeros(3), 0.0  # of steps, tokens and positions
+        self._recent = np.zeros(2)  # of the loss and its tokens
 
     def update(self, step: int, sums: StepSums, seconds: float, rate: float) -> None:
         """Shows that `step` is done, after `seconds` for steps with these sums."""
-        first = self._step is None
-        if self._step is not None:
-            self._steps += step - self._step
-            self._tokens += sums.tokens + sums.source_tokens
-            self._positions += sums.positions
+        first, steps = self._step is None, step - (self._step or 0)
+        if not first:
+            self._totals += [steps, sums.tokens + sums.source_tokens, sums.positions]
             self._seconds += seconds
-            self.speed = {
-                "steps_per_second": self._steps / self._seconds,
-                "tokens_per_second": self._tokens / self._seconds,
-                "padded_tokens_per_second": self._positions / self._seconds,
-            }
+            names = ("steps_per_second", "tokens_per_second", "padded_tokens_per_second")
+            self.speed = dict(zip(names, (self._totals / self._seconds).tolist(), strict=True))
         self._step = step
+        # The weight of a step is 0.99 of that of the next one, so about the last hundred count.
+        self._recent = 0.99**steps * self._recent + [sums.loss, sums.tokens]
+        loss = self._recent[0] / max(self._recent[1], 1.0)
         # A narrow terminal shows only the first ones.
-        parts = [f"step {step}/{self.total}", f"loss {sums.loss / max(sums.tokens, 1.0):.3f}"]
+        parts = [f"step {step}/{self.total}", f"mean loss {loss:.3f}"]
         if self.speed:
             left = (self.total - step) / self.speed["steps_per_second"]
             parts.insert(0, f"{duration(left)} left")
