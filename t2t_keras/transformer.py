@@ -86,11 +86,10 @@ class Transformer(TokenFit):
     classifies = False
     """True if `kind` is "classification", which the class says before there is a model."""
 
-    encoder_class = None
-    """The class of the encoder, for a subclass to set; None is `layers.TransformerEncoder`."""
-
-    decoder_class = None
-    """The class of the decoder, for a subclass to set; None is `layers.TransformerDecoder`."""
+    # The classes of the parts, for a subclass to set.
+    encoder_class: Any = layers.TransformerEncoder
+    decoder_class: Any = layers.TransformerDecoder
+    position_class: Any = layers.PositionEncoding
 
     # The parts, None if absent. (Defaults in the class would hide the submodules of PyTorch.)
     source_embedding: Any
@@ -187,17 +186,15 @@ class Transformer(TokenFit):
         encoder, decoder = stack_keywords(hp)
         own = {**common, "remat": self.remat}
         if self.has_encoder:
-            make: Any = self.encoder_class or layers.TransformerEncoder
-            self.encoder = make(**encoder, **own, name="encoder")
+            self.encoder = self.encoder_class(**encoder, **own, name="encoder")
         if has_targets:
-            make = self.decoder_class or layers.TransformerDecoder
-            self.decoder = make(**decoder, **own, name="decoder")
+            self.decoder = self.decoder_class(**decoder, **own, name="decoder")
         sides = ["source"] * self.has_encoder + ["target"] * has_targets
         for side in sides:
             name, rate = f"{side}_dropout", hp.layer_prepostprocess_dropout
             setattr(self, name, layers.Dropout(rate, **common, name=name))
         for side in sides if hp.pos else ():
-            position = layers.PositionEncoding(
+            position = self.position_class(
                 kind=hp.pos,
                 max_length=hp.max_length,
                 initializer=kernel_initializer(hp),

@@ -467,12 +467,17 @@ class PositionEncoding(SettingsLayer):
     def call(self, x, start=0, position=None):
         if position is None:
             position = ops.arange(ops.shape(x)[1]) + start
+        signal = ops.cast(self.signal(position, x.shape[-1]), "float32")
+        return ops.cast(ops.cast(x, "float32") + signal, self.compute_dtype)
+
+    def signal(self, position, channels: int):
+        """Returns what is added at positions of any shape: [..., channels], also in steps of a search.
+
+        A subclass may override it, and set it as the `position_class` of a `Transformer`.
+        """
         if self.kind in SINUSOIDS:
-            signal = SINUSOIDS[self.kind](position, x.shape[-1])
-        else:
-            row = ops.cast(position, "int32")
-            inside = ops.cast(row < self.max_length, "float32")
-            signal = ops.take(self.table, ops.minimum(row, self.max_length - 1), axis=0)
-            signal = ops.cast(signal, "float32") * ops.expand_dims(inside, -1)
-        x = ops.cast(x, "float32") + ops.cast(signal, "float32")
-        return ops.cast(x, self.compute_dtype)
+            return SINUSOIDS[self.kind](position, channels)
+        row = ops.cast(position, "int32")
+        inside = ops.cast(row < self.max_length, "float32")
+        signal = ops.take(self.table, ops.minimum(row, self.max_length - 1), axis=0)
+        return ops.cast(signal, "float32") * ops.expand_dims(inside, -1)
