@@ -48,8 +48,7 @@ class Transformer(TokenFit):
         target_space_id: row of the target-space table added to the source (T2T's `SpaceID`);
             T2T's translation problems leave it at 0.
         remat: True recomputes the activations inside each layer in the backward pass (gradient
-            checkpointing), in `t2t-keras-train` and in `fit` after `training.prepare_fit`; otherwise
-            it has no effect (see `layers.Stack`).
+            checkpointing; see `layers.Stack`).
         dtype: the Keras policy; by default `hp.activation_dtype`, where "bfloat16" and "float16"
             mean "mixed_bfloat16" and "mixed_float16".
 

@@ -26,7 +26,7 @@ from keras import ops
 
 from t2t_keras.decoding.logits import forced_candidates, keep_top_k_top_p
 from t2t_keras.ids import EOS_ID, PAD_ID
-from t2t_keras.layers.sublayers import BLOCK
+from t2t_keras.layers.sublayers import BLOCK, FixedSeed
 from t2t_keras.shape import grown, shape_of, take
 
 NO_SCORE = -1e7
@@ -415,14 +415,4 @@ class Draw(NamedTuple):
 
     def __call__(self, logits, i, rows, seed):
         logits = keep_top_k_top_p(logits / self.temperature, self.top_k, self.top_p)
-        return keras.random.categorical(logits[:, 0], 1, seed=_Seed(seed, i))
-
-
-class _Seed(keras.random.SeedGenerator):
-    """Two numbers, which may be tensors, as Keras's seed; it has no variable."""
-
-    def __init__(self, seed, step):
-        self.numbers = ops.cast(ops.stack([seed, step]), "uint32")
-
-    def next(self, ordered=True):
-        return self.numbers
+        return keras.random.categorical(logits[:, 0], 1, seed=FixedSeed(seed, i))

@@ -88,11 +88,7 @@ def search(
     processors = (*(named_processors(named) if named else ()), *logits_processors)
     is_random = options.sampling_method == "random"
     if options.xla or not ON_TENSORFLOW:
-        only = {
-            "sampling": is_random and ON_TENSORFLOW,
-            "logits_processors": processors,
-            "a constraint": constraint,
-        }
+        only = {"logits_processors": processors, "a constraint": constraint}
         require_compilable({**only, "precision int8": in_8_bits(model)})
     if model.kind == CLASSIFICATION:
         raise UserError("a classifier has no outputs to search for: call it, or use `Classifier`.")
