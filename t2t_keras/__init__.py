@@ -33,8 +33,8 @@ __all__ = [
 def __getattr__(name: str) -> Any:
     if name not in __all__:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    # The files of models may hold an optimizer of ours.
-    also = ["optimizers"] * (name in ("Transformer", "TransformerClassifier"))
+    # A file of a model may name these.
+    also = ["classifier", "optimizers"] * (name in _FROM)
     for part in [*also, _FROM.get(name, name)]:
         module = importlib.import_module(f"{__name__}.{part}")
     return getattr(module, name) if name in _FROM else module

@@ -240,7 +240,8 @@ class TokenFit(keras.Model):
     as `t2t_keras.data.dataset` gives them. The loss is the sum of the token losses divided by the
     number of target tokens, with `hp.label_smoothing` in `fit` and without it in `evaluate`. Both
     report means over all tokens of an epoch: "loss", "accuracy", and "perplexity", exp of "loss".
-    `compile(metrics=...)` adds others, which Keras computes over all positions, padding too.
+    `compile(metrics=...)` adds others, which Keras computes over all positions, padding too;
+    "accuracy" stays ours.
     A model that is compiled with a loss behaves like any other Keras model.
 
     Attributes:
@@ -255,6 +256,21 @@ class TokenFit(keras.Model):
     def __init__(self, **kwargs: Any):
         super().__init__(**kwargs)
         self._token_means = _TokenMeans()
+
+    def compile(self, optimizer="rmsprop", loss=None, loss_weights=None, metrics=None, **kwargs):
+        if loss is None and metrics:
+            ours = [metric.name for metric in self._token_means.metrics]
+            metrics = [each for each in keras.tree.flatten(metrics) if each not in ours]
+            if twice := [each.name for each in metrics if getattr(each, "name", None) in ours]:
+                raise UserError(
+                    f"the Transformer reports its own {twice[0]!r}, over tokens without padding: give "
+                    "your metric another name."
+                )
+        super().compile(optimizer, loss, loss_weights, metrics, **kwargs)
+
+    def compile_from_config(self, config):  # Keras's leaves out a `compile` of a subclass
+        self.compile(**keras.saving.deserialize_keras_object(config))
+        self.optimizer.build(self.trainable_variables)
 
     def compute_loss(self, x=None, y=None, y_pred=None, sample_weight=None, training=True):
         if not self._has_own_loss:

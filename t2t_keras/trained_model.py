@@ -8,6 +8,8 @@ import os
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+import keras
+
 from t2t_keras import checkpoints, registry
 from t2t_keras.checkpoints.average import AVERAGES
 from t2t_keras.checkpoints.run_directory import flags_of_t2t
@@ -33,15 +35,17 @@ def load(
     decode_hparams: str = "",
     precision: str | None = None,
     target_space_id: int | None = None,
-) -> TrainedModel | ExportedModel:
+) -> TrainedModel | ExportedModel | keras.Model:
     """Loads a trained model; its `translate` takes and returns a list of texts.
+
+    A `.keras` file has no vocabulary: it gives the model itself, which `decoding.Translator` takes.
 
     Arguments that are left out come from the files that `t2t-keras-train` or T2T wrote beside the
     checkpoint.
 
     Args:
-        path: directory of a run (its latest checkpoint), a checkpoint, or an export; a list of
-            checkpoints makes an ensemble.
+        path: directory of a run (its latest checkpoint), a checkpoint, an export, or a `.keras` file; a
+            list of checkpoints makes an ensemble.
         problem: name of the problem.
         data_dir: directory of the vocabulary.
         hparams: name of the set and overrides, as in `--hparams`.
@@ -62,16 +66,17 @@ def load(
         raise UserError("there is nothing to load: the list of checkpoints is empty.")
     paths = [os.path.expanduser(os.fspath(each)) for each in paths]
     own, *others = paths
-    exported = (glob.glob(f"{glob.escape(own)}/{name}") for name in _EXPORTS if os.path.isdir(own))
-    if not others and any(exported):
+    what = ""
+    if own.endswith(".keras") and os.path.isfile(own):
+        what = "a Keras model, which has its own settings and no vocabulary"
+    elif os.path.isdir(own) and any(glob.glob(f"{glob.escape(own)}/{name}") for name in _EXPORTS):
+        what = "an export, which has its own vocabulary and settings"
+    if what and not others:
         given = (problem, data_dir, hparams, model, decode_hparams or None, precision)
         for value in (*given, target_space_id):
             if value is not None:
-                raise UserError(
-                    f"{own} is an export, which has its own vocabulary and settings: "
-                    f"leave out {value!r}."
-                )
-        return ExportedModel(own)
+                raise UserError(f"{own} is {what}: leave out {value!r}.")
+        return ExportedModel(own) if os.path.isdir(own) else keras.models.load_model(own)
     return TrainedModel(
         paths,
         problem=problem,

@@ -48,8 +48,7 @@ class Transformer(TokenFit):
         target_space_id: row of the target-space table added to the source (T2T's `SpaceID`);
             T2T's translation problems leave it at 0.
         remat: True recomputes the activations inside each layer in the backward pass (gradient
-            checkpointing), in `t2t-keras-train` and in `fit` after `training.prepare_fit`; otherwise
-            it has no effect (see `layers.Stack`).
+            checkpointing; see `layers.Stack`).
         dtype: the Keras policy; by default `hp.activation_dtype`, where "bfloat16" and "float16"
             mean "mixed_bfloat16" and "mixed_float16".
 
@@ -86,11 +85,10 @@ class Transformer(TokenFit):
     classifies = False
     """True if `kind` is "classification", which the class says before there is a model."""
 
-    encoder_class = None
-    """The class of the encoder, for a subclass to set; None is `layers.TransformerEncoder`."""
-
-    decoder_class = None
-    """The class of the decoder, for a subclass to set; None is `layers.TransformerDecoder`."""
+    # The classes of the parts, for a subclass to set.
+    encoder_class: Any = layers.TransformerEncoder
+    decoder_class: Any = layers.TransformerDecoder
+    position_class: Any = layers.PositionEncoding
 
     # The parts, None if absent. (Defaults in the class would hide the submodules of PyTorch.)
     source_embedding: Any
@@ -187,17 +185,15 @@ class Transformer(TokenFit):
         encoder, decoder = stack_keywords(hp)
         own = {**common, "remat": self.remat}
         if self.has_encoder:
-            make: Any = self.encoder_class or layers.TransformerEncoder
-            self.encoder = make(**encoder, **own, name="encoder")
+            self.encoder = self.encoder_class(**encoder, **own, name="encoder")
         if has_targets:
-            make = self.decoder_class or layers.TransformerDecoder
-            self.decoder = make(**decoder, **own, name="decoder")
+            self.decoder = self.decoder_class(**decoder, **own, name="decoder")
         sides = ["source"] * self.has_encoder + ["target"] * has_targets
         for side in sides:
             name, rate = f"{side}_dropout", hp.layer_prepostprocess_dropout
             setattr(self, name, layers.Dropout(rate, **common, name=name))
         for side in sides if hp.pos else ():
-            position = layers.PositionEncoding(
+            position = self.position_class(
                 kind=hp.pos,
                 max_length=hp.max_length,
                 initializer=kernel_initializer(hp),

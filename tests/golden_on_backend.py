@@ -42,6 +42,7 @@ def main() -> None:
     errors = {name: model_errors(name, part(given, name)) for name in golden.ALL}
     errors["packed"] = [packed_error(pos) for pos in ("timing", "timing_paper")]
     errors["subclass"] = subclasses.search_error("memory", networks.SOURCE[:3, :3])
+    errors["samples"] = sampling_errors()
     errors["losses"] = what_keras_users_do(Path(sys.argv[2]))
     print(json.dumps(errors))
 
@@ -152,6 +153,24 @@ def packed_error(pos):
     wanted = networks.numpy_logits(model, PACKED["inputs"], PACKED["targets"], PACKED)
     tokens = PACKED["targets"] != 0
     return golden.relative_error(logits[tokens], wanted[tokens])
+
+
+def sampling_errors():
+    """How rare the frequencies of sampled tokens are, in deviations, and the error of their scores."""
+    model, number = networks.search_model(), 1000
+    source = np.tile(networks.SOURCE[:1], (number, 1))
+
+    def sample(**options):
+        found = t2t.decoding.sample(model, source, max_lengths=[2] * number, **options)
+        return map(keras.ops.convert_to_numpy, found)
+
+    ids, scores = sample(seed=1)
+    again, other, best = (next(sample(**o)) for o in ({"seed": 1}, {}, {"seed": 2, "top_k": 1}))
+    assert (again == ids).all() and (other != ids).any() and (best == best[0]).all()
+    p = np.exp(networks.log_probabilities(model, source[:1], [[]])[0])
+    off = np.bincount(ids[:, 0], minlength=len(p)) / number - p
+    wanted = subclasses.whole_scores(model, source, ids)
+    return [float(abs(off / np.sqrt(p / number)).max()), float(abs(scores - wanted).max())]
 
 
 def what_keras_users_do(directory):

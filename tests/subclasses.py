@@ -32,6 +32,16 @@ class ChangedMemoryLayer(t2t.layers.TransformerDecoderLayer):
         return super().call(x, changed(memory), **kwargs)
 
 
+class LearnedFrequencies(t2t.layers.PositionEncoding):
+    def build(self, input_shape):
+        super().build(input_shape)
+        self.frequency = self.add_weight(shape=input_shape[-1:], initializer="uniform")
+
+    def signal(self, position, channels):
+        position = keras.ops.cast(position, "float32")
+        return 3 * keras.ops.sin(keras.ops.expand_dims(position, -1) * self.frequency + 1.0)
+
+
 def layer_with(attention_class):
     class Layer(t2t.layers.TransformerDecoderLayer):
         def attention(self, name):
@@ -58,6 +68,7 @@ CHANGED = {
     "memory": with_layer(ChangedMemoryLayer),
     "decoder": transformer_with(changed_class(t2t.layers.TransformerDecoder)),
     "model": changed_class(t2t.Transformer),
+    "positions": type("Transformer", (t2t.Transformer,), {"position_class": LearnedFrequencies}),
 }
 
 

@@ -84,6 +84,11 @@ def test_searches_call_what_a_subclass_overrides(errors):
     assert errors["subclass"] <= 1e-4
 
 
+def test_samples_come_as_often_as_they_are_likely(errors):
+    rare, score = errors["samples"]
+    assert rare < 5 and score <= 1e-4
+
+
 def test_packed_rows(errors):
     assert max(errors["packed"]) <= golden.RELATIVE
 

@@ -173,6 +173,16 @@ def test_each_metric_is_reported_once_and_others_see_the_targets(batches, compil
     assert accuracy == pytest.approx(right[batch["targets"] != 0].mean())
 
 
+def test_a_metric_named_like_ours_is_ours_or_refused(batches, compiled):
+    batch = next(batches().as_numpy_iterator())
+    plain, asked = compiled(NO_DROPOUT), compiled(NO_DROPOUT, metrics=["accuracy"])
+    wanted, got = (model.evaluate(batch, verbose=0) for model in (plain, asked))
+    assert got == wanted
+    metric = keras.metrics.SparseCategoricalAccuracy(name="accuracy")
+    with pytest.raises(t2t.errors.UserError, match="reports its own 'accuracy', over tokens"):
+        compiled(NO_DROPOUT, metrics=[metric])
+
+
 def test_metrics_see_the_targets_after_prepended_inputs():
     model = small_model(
         f"{NO_DROPOUT},learning_rate_constant=0,prepend_mode=prepend_inputs_masked_attention"
@@ -197,7 +207,8 @@ def test_another_loss_makes_it_any_keras_model(batches, compiled):
 
 
 def test_a_saved_model_goes_on(tmp_path, batches, compiled):
-    model = compiled(f"{NO_DROPOUT},optimizer=adafactor,optimizer_adafactor_beta1=0.9")
+    hparams = f"{NO_DROPOUT},optimizer=adafactor,optimizer_adafactor_beta1=0.9"
+    model = compiled(hparams, metrics=["accuracy"])
     fit(model, batches(), steps_per_epoch=2)
     model.save(tmp_path / "model.keras")
     again = keras.models.load_model(tmp_path / "model.keras")

@@ -15,7 +15,9 @@ from t2t_keras.layers import (
     TransformerDecoderLayer,
     TransformerEncoder,
     TransformerEncoderLayer,
+    keep_mask_scope,
 )
+from t2t_keras.layers.sublayers import SeededMasks
 
 X, MEMORY = random_tensor(2, 5, 8), random_tensor(2, 3, 8, seed=1)
 IDS, SOURCE = np.array([[3, 4, 5, 0, 0], [6, 7, 8, 9, 1]]), np.array([[2, 3, 0], [4, 0, 0]])
@@ -162,6 +164,35 @@ def test_an_attention_mask_says_all():
     bare = keras.ops.convert_to_tensor(array(carried))
     everything = layer(carried, attention_mask=AttentionMask())
     np.testing.assert_allclose(array(everything), array(layer(bare)), atol=1e-6)
+
+
+def test_with_remat_a_layer_is_computed_again_with_the_same_dropout_masks():
+    def trained(remat):
+        keras.utils.set_random_seed(1)
+        rates = dict.fromkeys(("prepostprocess_dropout", "attention_dropout", "relu_dropout"), 0.4)
+        encoder = TransformerEncoder(num_layers=1, remat=True, **SMALL, **rates)
+        x = keras.Input((None, 8))
+        model = keras.Model(x, encoder(x))
+        model.compile("sgd", "mse")
+        layer, calls = encoder.layers[0], []
+        call, encoder.remat = layer.call, remat
+
+        def counted(*args, **kwargs):
+            calls.append(1)
+            if remat:
+                return call(*args, **kwargs)
+            with keep_mask_scope(SeededMasks(encoder.mask_seed)):
+                return call(*args, **kwargs)
+
+        layer.call = counted
+        model.train_on_batch(X, X)
+        return model.get_weights(), len(calls)
+
+    (weights, once), (again, calls) = trained(False), trained(True)
+    for wanted, found in zip(weights, again, strict=True):
+        np.testing.assert_allclose(found, wanted, atol=1e-6)
+    if keras.backend.backend() != "jax":  # where it is the compiled function that computes again
+        assert calls == once + 1
 
 
 @pytest.mark.skipif("KERAS_BACKEND" in os.environ, reason="this is one of the other backends")

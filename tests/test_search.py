@@ -4,6 +4,7 @@ import functools
 import itertools
 
 import golden
+import keras
 import numpy as np
 import pytest
 import tensorflow as tf
@@ -136,6 +137,11 @@ def test_one_seed_one_draw_whose_scores_are_the_models_log_probabilities():
     draws = [sample(search_model(), SOURCE, seed=seed, **options) for seed in (3, 3, 4)]
     first, again, other = (ids.numpy().tolist() for ids, _ in draws)
     assert first == again != other
+    unseeded = []
+    for seed in (0, 0, 1):
+        keras.utils.set_random_seed(seed)
+        unseeded.append(sample(search_model(), SOURCE, **options)[0].numpy().tolist())
+    assert unseeded[0] == unseeded[1] != unseeded[2]
     ids, scores = sample(search_model(), SOURCE, seed=2, top_k=5, extra_length=3)
     np.testing.assert_allclose(scores, score(search_model(), SOURCE, ids), rtol=1e-4)
 
@@ -367,9 +373,9 @@ def test_there_are_few_shapes(little_room, monkeypatch):
     """Whatever the sentences, their lengths and the limit: one for each block of the output."""
     shapes, extend = set(), StaticSearch.extend
 
-    def counted(self, source, limits, prefix, state):
-        shapes.add((*source["memory_bias"].shape, *state.hypotheses.visible.shape))
-        return extend(self, source, limits, prefix, state)
+    def counted(self, source, *others):
+        shapes.add((*source["memory_bias"].shape, *others[-1].hypotheses.visible.shape))
+        return extend(self, source, *others)
 
     monkeypatch.setattr(StaticSearch, "extend", counted)
     for rows, length, extra in (([0, 1, 2], 6, 4), ([0, 1, 2, 0], 5, 7), ([2, 1, 0], 6, 9)):

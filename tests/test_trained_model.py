@@ -40,6 +40,27 @@ def test_load_of_several_is_an_ensemble_in_another_precision(run):
     assert half.description()["precision"] == "bfloat16"
 
 
+def test_load_of_a_keras_file_is_the_model_as_it_was_compiled(tmp_path):
+    hp = t2t.registry.hparams("transformer_tiny", networks.SMALL)
+    model = t2t.TransformerClassifier(hp, source_vocab_size=9, num_classes=4)
+    model.compile(t2t.optimizers.create(hp))
+    model.save(tmp_path / "model.keras")
+    program = f"""
+import numpy
+import t2t_keras
+model = t2t_keras.load({str(tmp_path / "model.keras")!r})
+print(*model({{"inputs": numpy.array([[2, 3, 1]])}})[0].numpy(), type(model.optimizer).__module__)
+"""
+    done = toy.python("-c", program)
+    assert done.returncode == 0, done.stderr
+    *logits, module = done.stdout.split()
+    wanted = model({"inputs": np.array([[2, 3, 1]])})[0]
+    np.testing.assert_allclose(np.array(logits, float), wanted, atol=1e-6)
+    assert module == "t2t_keras.optimizers"
+    with pytest.raises(UserError, match="no vocabulary: leave out 'translate_encs"):
+        t2t.load(tmp_path / "model.keras", problem=BYTES)
+
+
 @pytest.fixture
 def of_t2t(tmp_path):
     """T2T's checkpoint and data, with the flags that its trainer writes."""

@@ -1,6 +1,6 @@
 """Decoding: source ids to target ids, text to text, and scoring of given outputs.
 
-On JAX and PyTorch, there are `search`, `beam_search` and `greedy`; what else decodes needs TensorFlow.
+On JAX and PyTorch, there are `search`, `beam_search`, `greedy` and `sample`; what else decodes needs TensorFlow.
 """
 
 from __future__ import annotations

@@ -24,9 +24,9 @@ from typing import Any, NamedTuple
 import keras
 from keras import ops
 
-from t2t_keras.decoding.logits import forced_candidates
+from t2t_keras.decoding.logits import forced_candidates, keep_top_k_top_p
 from t2t_keras.ids import EOS_ID, PAD_ID
-from t2t_keras.layers.sublayers import BLOCK
+from t2t_keras.layers.sublayers import BLOCK, FixedSeed
 from t2t_keras.shape import grown, shape_of, take
 
 NO_SCORE = -1e7
@@ -404,3 +404,15 @@ def most_likely(logits, i, rows):
     """Chooses the most likely tokens: greedy decoding."""
     # Not Keras's argmax, which takes five passes over the vocabulary to order -0.0 before 0.0.
     return ops.cast(ops.top_k(logits, 1)[1][..., 0], "int32")
+
+
+class Draw(NamedTuple):
+    """Chooses by chance, from the softmax of logits; `loop.sampler` is that of TensorFlow's loop."""
+
+    temperature: float
+    top_k: int
+    top_p: float | None
+
+    def __call__(self, logits, i, rows, seed):
+        logits = keep_top_k_top_p(logits / self.temperature, self.top_k, self.top_p)
+        return keras.random.categorical(logits[:, 0], 1, seed=FixedSeed(seed, i))

@@ -96,16 +96,14 @@ def keep_top_k_top_p(logits, top_k: int, top_p):
         top_k: number of tokens to keep; 0 keeps all.
         top_p: total probability that the kept tokens must reach; None keeps all.
     """
-    import tensorflow as tf
-
     vocab_size = logits.shape[-1]
     if top_k and top_k < vocab_size:
-        least = tf.math.top_k(logits, top_k).values[..., -1:]
-        logits = tf.where(logits < least, -math.inf, logits)
+        least = ops.top_k(logits, top_k)[0][..., -1:]
+        logits = ops.where(logits < least, -math.inf, logits)
     if top_p is not None:
-        ordered = tf.math.top_k(logits, vocab_size).values  # [..., V], best first
-        p = tf.nn.softmax(ordered)
-        before = tf.cumsum(p, axis=-1, exclusive=True)  # 0 for the best token, which always stays
-        least = tf.reduce_min(tf.where(before < top_p, ordered, tf.float32.max), -1, keepdims=True)
-        logits = tf.where(logits < least, -math.inf, logits)
+        ordered = ops.top_k(logits, vocab_size)[0]  # [..., V], best first
+        p = ops.softmax(ordered)
+        before = ops.cumsum(p, -1) - p  # 0 for the best token, which always stays
+        least = ops.min(ops.where(before < top_p, ordered, math.inf), -1, keepdims=True)
+        logits = ops.where(logits < least, -math.inf, logits)
     return logits

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import math
+import random
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
@@ -12,7 +13,7 @@ from keras import ops
 
 from t2t_keras import registry
 from t2t_keras.decode_settings import DecodeSettings, require_compilable
-from t2t_keras.decoding.beam import BeamSearch, OnePath, SearchResult, most_likely
+from t2t_keras.decoding.beam import BeamSearch, Draw, OnePath, SearchResult, most_likely
 from t2t_keras.decoding.logits import LogitsProcessor, after_prompts, forced_by, prompt_lengths
 from t2t_keras.decoding.static_search import StaticSearch
 from t2t_keras.errors import UserError
@@ -47,7 +48,7 @@ def search(
     and only what follows it is returned. `extra_length` counts from the end of each prompt.
 
     On JAX and PyTorch, and with `xla`, tensors have fixed sizes (`static_search.py`), and there are neither
-    samples nor logits processors nor constraints. On JAX, call it outside `jax.jit`.
+    logits processors nor constraints nor, with `xla`, samples. On JAX, call it outside `jax.jit`.
 
     Args:
         model: a `Transformer` or an `Ensemble`.
@@ -87,7 +88,7 @@ def search(
     processors = (*(named_processors(named) if named else ()), *logits_processors)
     is_random = options.sampling_method == "random"
     if options.xla or not ON_TENSORFLOW:
-        only = {"sampling": is_random, "logits_processors": processors, "a constraint": constraint}
+        only = {"logits_processors": processors, "a constraint": constraint}
         require_compilable({**only, "precision int8": in_8_bits(model)})
     if model.kind == CLASSIFICATION:
         raise UserError("a classifier has no outputs to search for: call it, or use `Classifier`.")
@@ -182,14 +183,14 @@ def greedy(model, inputs, **options):
     return found.ids[:, 0], found.scores[:, 0]
 
 
-def sample(model, inputs, *, seed, temperature=1.0, top_k: int = 0, top_p=1.0, **options):
+def sample(model, inputs, *, seed=None, temperature=1.0, top_k: int = 0, top_p=1.0, **options):
     """Draws every token from the model's distribution (T2T's `sampling_method` "random").
 
     The same seed draws the same output for a sentence at the same position in the batch.
 
     Args:
         model, inputs: see `search`.
-        seed: an int or a scalar int tensor.
+        seed: an int or a scalar int tensor; None draws one from Python's `random`.
         temperature: divides the logits (`sampling_temp`); below 1, likely tokens become likelier.
         top_k: sample from the k most likely tokens (`sampling_keep_top_k`); 0 means all. As in T2T, it
             has no effect on models with relative attention.
@@ -205,6 +206,7 @@ def sample(model, inputs, *, seed, temperature=1.0, top_k: int = 0, top_p=1.0, *
     """
     own = {"beam_size": 1, "sampling_method": "random", "sampling_temp": temperature}
     own |= {"sampling_keep_top_k": top_k, "sampling_keep_top_p": top_p}
+    seed = random.randrange(2**31) if seed is None else seed
     found = _search_with(options, own, model, inputs, seed=seed)
     return found.ids[:, 0], found.scores[:, 0]
 
@@ -251,10 +253,14 @@ class SearchRequest(NamedTuple):
 def _by_backend(model, inputs, request: SearchRequest) -> SearchResult:
     """Searches on JAX or PyTorch; what was compiled for the same options is used again."""
     searches = cache_of(model, "_searches")
-    strategy = request.made_strategy(append=written)
+    seed, choose = request.seed, most_likely
+    if seed is not None:
+        choose = Draw(request.temperature, request.top_k, request.top_p)
+        seed = np.random.default_rng(int(seed)).integers(2**31)  # on PyTorch, steps are added to it
+    strategy = request.made_strategy(choose, written)
     if strategy not in searches:
         searches[strategy] = StaticSearch(model, strategy)
-    return searches[strategy].run(inputs, request.limits, request.prefix)
+    return searches[strategy].run(inputs, request.limits, request.prefix, seed)
 
 
 def named_processors(text: str) -> tuple[LogitsProcessor, ...]:

@@ -8,6 +8,7 @@ two, and per `ROOM` positions of source and output. The strategies are the same.
 
 from __future__ import annotations
 
+import functools
 from typing import Any, NamedTuple
 
 import keras
@@ -44,8 +45,8 @@ class StaticSearch:
         self._begin = _compiled(model, self.begin)
         self._extend = _compiled(model, self.extend)
 
-    def run(self, inputs, limits, prefix=None) -> SearchResult:
-        """Decodes a batch of sentences; the arguments are those of `loop.DecodeLoop.run`."""
+    def run(self, inputs, limits, prefix=None, seed=None) -> SearchResult:
+        """Decodes a batch of sentences; the arguments are those of `loop.DecodeLoop.run`, and of `Draw`."""
         batch, length = shape_of(inputs)
         if isinstance(batch, int):  # rounded up to a power of two
             power: Any = 1 << max(batch - 1, 0).bit_length()
@@ -60,7 +61,7 @@ class StaticSearch:
         source, state = self._begin(inputs, limits)
         state = _while(
             lambda state: ~ops.all(state.done),
-            lambda state: self._extend(source, limits, prefix, state),
+            lambda state: self._extend(source, limits, prefix, seed, state),
             state,
         )
         chosen = ops.minimum(ops.convert_to_tensor(limits, "int32")[:, None], state.i)  # [B, 1]
@@ -80,9 +81,11 @@ class StaticSearch:
         )
         return self.model.encode_source(inputs), first
 
-    def extend(self, source, limits, prefix, state: StaticState) -> StaticState:
+    def extend(self, source, limits, prefix, seed, state: StaticState) -> StaticState:
         """Makes room for `ROOM` more tokens, and chooses up to that many."""
-        end, kernels = state.i + ROOM, self.model.step_kernels()
+        end, kernels, strategy = state.i + ROOM, self.model.step_kernels(), self.strategy
+        if seed is not None:
+            strategy = strategy._replace(choose=functools.partial(strategy.choose, seed=seed))
 
         def step(i, hypotheses, caches, done):
             hypotheses, ids, visible = self.strategy.add_own_keys(hypotheses, i)
@@ -95,7 +98,7 @@ class StaticSearch:
             if prefix is not None:
                 last = shape_of(prefix)[1] - 1  # always padding
                 forced = ops.take(prefix, ops.minimum(i, last), axis=1)
-            new = self.strategy.advance(hypotheses, logits, i, forced=forced)
+            new = strategy.advance(hypotheses, logits, i, forced=forced)
             hypotheses = keras.tree.map_structure(
                 lambda old, new: ops.where(_as_wide(done, old), old, new), hypotheses, new
             )

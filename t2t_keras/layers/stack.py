@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import functools
 import inspect
+import random
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -148,8 +149,7 @@ class Stack(TransformerLayer):
         proximity_bias: True adds -log(1 + distance) to the logits of self-attention (T2T's
             `proximity_bias`).
         remat: True recomputes the activations inside each layer in the backward pass instead of
-            keeping them (gradient checkpointing). Needs a `keep_mask_scope`; no effect if attention
-            weights are returned.
+            keeping them (gradient checkpointing); no effect if attention weights are returned.
         kwargs: those of `TransformerLayer`.
     """
 
@@ -164,6 +164,9 @@ class Stack(TransformerLayer):
         self.num_layers = num_layers
         self.proximity_bias = proximity_bias
         self.remat = remat
+        # Seeded by Python's random state without a draw from it: initial weights are as without remat.
+        seed = random.Random(repr(random.getstate())).randrange(2**31)
+        self.mask_seed = keras.random.SeedGenerator(seed) if remat else None
 
     def build(self, x_shape, *memory_shape):
         for i in range(self.num_layers):
@@ -203,7 +206,7 @@ class Stack(TransformerLayer):
                 **masks,
             )
             if self.remat and training and not return_attention_weights:
-                call = rematerialised(call)
+                call = rematerialised(call, self.mask_seed)
             x = call(x) if memory is None else call(x, memory)
             if return_attention_weights:
                 x, *weights = x

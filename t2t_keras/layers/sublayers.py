@@ -50,15 +50,35 @@ def keep_mask_scope(keep_mask: KeepMask) -> Iterator[None]:
         _scope.keep_mask = outer
 
 
-def rematerialised(function: Callable[..., Any]) -> Callable[..., Any]:
+class FixedSeed(keras.random.SeedGenerator):
+    """Two numbers, which may be tensors, as Keras's seed; it has no variable."""
+
+    def __init__(self, *numbers):
+        self.numbers = ops.cast(ops.stack(numbers), "uint32")
+
+    def next(self, ordered=True):
+        return self.numbers
+
+
+class SeededMasks:
+    """A `KeepMask` from one draw of Keras's random state."""
+
+    def __init__(self, generator: keras.random.SeedGenerator):
+        self.seed = keras.random.randint((), 0, 2**31 - 1, seed=generator)
+        self.calls = 0
+
+    def __call__(self, shape, rate):
+        self.calls += 1
+        return keras.random.uniform(shape, seed=FixedSeed(self.seed, self.calls)) >= rate
+
+
+def rematerialised(function: Callable[..., Any], generator) -> Callable[..., Any]:
     """Gradient checkpointing: makes a function recompute its activations in the backward pass.
 
-    Both passes use the same dropout masks, which requires a `keep_mask_scope`: outside of one the
-    function is returned unchanged.
+    Both passes use the same dropout masks: those of the `keep_mask_scope`, if there is one, else from
+    a draw of Keras's `generator`.
     """
-    keep_mask = _scope.keep_mask
-    if keep_mask is None:
-        return function
+    keep_mask = _scope.keep_mask or SeededMasks(generator)
     # The copy keeps the number of masks drawn so far, where the backward pass has to start.
     masks = [keep_mask, copy.copy(keep_mask)]
 
@@ -467,12 +487,17 @@ class PositionEncoding(SettingsLayer):
     def call(self, x, start=0, position=None):
         if position is None:
             position = ops.arange(ops.shape(x)[1]) + start
+        signal = ops.cast(self.signal(position, x.shape[-1]), "float32")
+        return ops.cast(ops.cast(x, "float32") + signal, self.compute_dtype)
+
+    def signal(self, position, channels: int):
+        """Returns what is added at positions of any shape: [..., channels], also in steps of a search.
+
+        A subclass may override it, and set it as the `position_class` of a `Transformer`.
+        """
         if self.kind in SINUSOIDS:
-            signal = SINUSOIDS[self.kind](position, x.shape[-1])
-        else:
-            row = ops.cast(position, "int32")
-            inside = ops.cast(row < self.max_length, "float32")
-            signal = ops.take(self.table, ops.minimum(row, self.max_length - 1), axis=0)
-            signal = ops.cast(signal, "float32") * ops.expand_dims(inside, -1)
-        x = ops.cast(x, "float32") + ops.cast(signal, "float32")
-        return ops.cast(x, self.compute_dtype)
+            return SINUSOIDS[self.kind](position, channels)
+        row = ops.cast(position, "int32")
+        inside = ops.cast(row < self.max_length, "float32")
+        signal = ops.take(self.table, ops.minimum(row, self.max_length - 1), axis=0)
+        return ops.cast(signal, "float32") * ops.expand_dims(inside, -1)
