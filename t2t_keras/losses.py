@@ -261,11 +261,12 @@ class TokenFit(keras.Model):
         if loss is None and metrics:
             ours = [metric.name for metric in self._token_means.metrics]
             metrics = [each for each in keras.tree.flatten(metrics) if each not in ours]
-            if twice := [each.name for each in metrics if getattr(each, "name", None) in ours]:
-                raise UserError(
-                    f"the Transformer reports its own {twice[0]!r}, over tokens without padding: give "
-                    "your metric another name."
-                )
+            for each in metrics:
+                if isinstance(each, keras.metrics.Metric) and each.name in ours:
+                    raise UserError(
+                        f"the Transformer reports its own {each.name!r}, over tokens without padding: "
+                        "give your metric another name."
+                    )
         super().compile(optimizer, loss, loss_weights, metrics, **kwargs)
 
     def compile_from_config(self, config):  # Keras's leaves out a `compile` of a subclass
