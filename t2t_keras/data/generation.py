@@ -14,7 +14,6 @@ import pickle
 import random
 import shutil
 import threading
-import traceback
 from collections import Counter, deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ProcessPoolExecutor
@@ -340,18 +339,12 @@ class Generation:
         try:
             yield from samples
         except OSError as error:
-            raise registry.error_of_user_code(error) or self._error_of_samples(error) from error
-
-    def _error_of_samples(self, error: OSError) -> UserError:
-        """Names the innermost place in the code of others, such as a script or a notebook."""
-        package = os.path.dirname(os.path.dirname(os.path.abspath(__file__))) + os.sep
-        frames = traceback.extract_tb(error.__traceback__)
-        places = [f"{f.filename}:{f.lineno}" for f in frames if not f.filename.startswith(package)]
-        where = f" at {places[-1]}" if places else ""
-        return UserError(
-            f"making the {self.split} samples of {self.problem.name} failed{where}: "
-            f"{type(error).__name__}: {error}"
-        )
+            package = os.path.dirname(os.path.dirname(os.path.abspath(__file__))) + os.sep
+            place = registry.place_in(error, lambda file: not file.startswith(package))
+            raise UserError(
+                f"making the {self.split} samples of {self.problem.name} failed{place}: "
+                f"{type(error).__name__}: {error}"
+            ) from error
 
     def _write_shards(self) -> None:
         """Makes the shards that are not finished, counts and index; then removes the pieces."""
