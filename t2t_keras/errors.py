@@ -6,7 +6,7 @@ import contextlib
 import difflib
 import re
 import sys
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from typing import Any, TextIO
 
 __all__ = ["UserError"]
@@ -33,6 +33,13 @@ def nearest(name: str, known: Iterable[str]) -> str:
     """Returns " Did you mean 'x'?" for the known name closest to `name`, or ""."""
     close = difflib.get_close_matches(name[:200], list(known), n=1, cutoff=0.5)
     return f" Did you mean {close[0]!r}?" if close else ""
+
+
+def require_one_of(name: str, value: Any, allowed: Collection[str]) -> None:
+    """Raises a `UserError`, with the nearest of the allowed values, for any other value."""
+    if value not in allowed:
+        hint = nearest(str(value), allowed)
+        raise UserError(f"{name} must be one of {', '.join(allowed)}, got {value!r}.{hint}")
 
 
 def require_several(name: str, texts: Any) -> None:

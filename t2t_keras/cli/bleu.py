@@ -25,7 +25,7 @@ from typing import Any
 
 from t2t_keras.cli import app, options
 from t2t_keras.cli.options import FLAGS, choice, files, integer, string, strings, switch
-from t2t_keras.errors import UserError, nearest
+from t2t_keras.errors import UserError, require_one_of
 from t2t_keras.metrics.bleu import LANGUAGES
 
 Text = tuple[str, Sequence[str]]
@@ -249,11 +249,7 @@ def _metrics() -> Iterator:
     make: dict[str, Callable] = {"bleu": BLEU, "chrf": CHRF, "chrf++": word_pairs, "ter": TER}
     known = [*make, *_ALONE]
     for name in FLAGS.metrics:
-        if name not in make:
-            raise UserError(
-                f"unknown metric {name!r} in --metrics; allowed: {', '.join(known)}."
-                f"{nearest(name, known)}"
-            )
+        require_one_of("each of --metrics", name, known)
         yield make[name]()
 
 

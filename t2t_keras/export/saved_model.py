@@ -14,7 +14,7 @@ import tensorflow as tf
 
 from t2t_keras.data.records import columns, message, serialize
 from t2t_keras.decoding import DecodeSettings
-from t2t_keras.errors import UserError, nearest
+from t2t_keras.errors import UserError, require_one_of
 from t2t_keras.export.served import ALIGN, WITH_PHRASES, served_class
 from t2t_keras.files import PathLike, atomic_write, locked_directory
 from t2t_keras.ids import EOS_ID
@@ -66,11 +66,7 @@ def export_saved_model(
         model = in_precision(model, precision)
     module = served_class(model)(model, encoders, settings, align_heads, phrases)
     default_signature = default_signature or module.names[0]
-    if default_signature not in module.names:
-        raise UserError(
-            f"default_signature {default_signature!r} does not exist; allowed: "
-            f"{', '.join(module.names)}.{nearest(default_signature, module.names)}"
-        )
+    require_one_of("default_signature", default_signature, module.names)
     target = _new_version(Path(directory), version)
     try:
         target.parent.mkdir(parents=True, exist_ok=True)

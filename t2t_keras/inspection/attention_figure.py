@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from t2t_keras.errors import UserError, importing, nearest
+from t2t_keras.errors import UserError, importing, nearest, require_one_of
 from t2t_keras.files import atomic_write
 from t2t_keras.inspection.attention import KINDS, AttentionData
 
@@ -48,9 +48,7 @@ def attention_figure(
     Raises:
         UserError: unknown kind, layer, head or word, or matplotlib is not installed.
     """
-    if kind not in KINDS:
-        allowed = f"{', '.join(KINDS)}.{nearest(kind, KINDS)}"
-        raise UserError(f"no attention {kind!r}; allowed: {allowed}")
+    require_one_of("the kind of attention", kind, KINDS)
     weights = data.weights(kind)  # [L, H, query, key]
     layers, heads_of_layer = weights.shape[:2]
     layer = layers - 1 if layer is None else layer
