@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from t2t_keras import registry
-from t2t_keras.errors import UserError, require_one_of
+from t2t_keras.errors import UserError, explained, require_one_of
 from t2t_keras.files import atomic_write, locked_name, writing
 from t2t_keras.ids import PAD_ID, RESERVED_TOKENS
 from t2t_keras.model_kinds import CLASSIFICATION
@@ -59,10 +59,8 @@ def export_ctranslate2(
             )
     spec = _spec(model, encoders, transformer_spec)
     spec.validate()
-    try:
+    with explained(f"quantization {quantization!r}", RuntimeError):  # bfloat16 needs PyTorch
         spec.optimize(quantization)
-    except RuntimeError as error:  # bfloat16 needs PyTorch
-        raise UserError(f"quantization {quantization!r}: {error}.") from error
     target = Path(directory)
     with writing(directory):
         # It gets replaced, and a shell in it would be in a directory that is gone.

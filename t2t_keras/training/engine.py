@@ -20,7 +20,7 @@ from t2t_keras import optimizers
 from t2t_keras.checkpoints.names import t2t_variables
 from t2t_keras.data import Batches
 from t2t_keras.data.on_the_fly import TextBatches
-from t2t_keras.errors import UserError, require_one_of
+from t2t_keras.errors import UserError, explained, require_one_of
 from t2t_keras.model_kinds import CLASSIFICATION
 from t2t_keras.schedules import learning_rate_schedule
 from t2t_keras.settings import HParams
@@ -87,10 +87,8 @@ def _multi_worker() -> Distribution:
             '"task": {"type": "worker", "index": 0}}; '
             f"got {config or 'nothing'}."
         ) from None
-    try:
+    with explained("the hosts of TF_CONFIG cannot train together", RuntimeError):
         strategy = tf.distribute.MultiWorkerMirroredStrategy()
-    except RuntimeError as error:
-        raise UserError(f"the hosts of TF_CONFIG cannot train together: {error}") from error
     return Distribution(strategy, strategy.num_replicas_in_sync, len(hosts), host)
 
 
@@ -432,10 +430,8 @@ class Engine:
 def freeze(model, pattern: str) -> None:
     """Freezes the weights whose T2T name contains a match of a regular expression."""
     named = t2t_variables(model)
-    try:
+    with explained(f"freeze={pattern!r} is not a regular expression", re.error):
         frozen = [name for name in named if re.search(pattern, name)]
-    except re.error as error:
-        raise UserError(f"freeze={pattern!r} is not a regular expression: {error}.") from error
     if len(frozen) in (0, len(named)):
         some = ", ".join(sorted(named)[:: max(1, len(named) // 3)])
         raise UserError(
