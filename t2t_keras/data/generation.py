@@ -29,7 +29,7 @@ from t2t_keras.data.problem import DatasetSplit, shards_by_split
 from t2t_keras.data.reading import Buckets
 from t2t_keras.data.records import Lists, read_segment, write_piece
 from t2t_keras.data.shards import PathLike, SplitIndex, Table
-from t2t_keras.errors import UserError
+from t2t_keras.errors import UserError, explained
 from t2t_keras.files import atomic_write, content_digest, open_locked, publish, read_json
 from t2t_keras.ids import EOS_ID
 from t2t_keras.progress import CountProgress
@@ -291,7 +291,11 @@ class Generation:
             )
         problem, split = self.problem, self.split
         progress = CountProgress(f"{problem.name} {split}", "pairs")
-        try:
+        what = f"The {split} data of {problem.name} cannot be written to {self.data_dir}"
+        remedy = (
+            "make room there or name another directory, then run again; finished parts are kept"
+        )
+        with explained(what, OSError, remedy=remedy):
             coding = encoders, problem.text_prefixes
             tasks = self._missing_pieces(samples, coding)
             for _ in run_ordered(_make_piece, tasks, problem.processes, coding):
@@ -302,12 +306,6 @@ class Generation:
                     f"{split} data of {problem.name} is empty, or cleaning removes all of it."
                 )
             self._write_shards()
-        except OSError as error:
-            raise UserError(
-                f"The {split} data of {problem.name} cannot be written to {self.data_dir} "
-                f"({error.strerror or error}): make room there or name another directory, then run "
-                "again; finished parts are kept."
-            ) from error
 
     def _missing_pieces(self, samples: Iterable[Sample], coding: _Coding) -> Iterator[tuple]:
         """Reads all text; yields the arguments of `_make_piece` for pieces not encoded yet."""
@@ -388,13 +386,9 @@ class Generation:
 def generating_alone(data_dir: Path, name: str) -> Iterator[None]:
     """Locks the data of a problem, after waiting for any other process that generates it."""
     path = data_dir / f"unfinished.{name}.lock"
-    try:
+    remedy = "make room there, change its mode, or name another directory"
+    with explained(f"{path} cannot be written", OSError, remedy=remedy):
         opened = open_locked(path, f"{name} in {data_dir}")
-    except OSError as error:
-        raise UserError(
-            f"{path} cannot be written ({error.strerror}): make room there, change its mode, or "
-            "name another directory."
-        ) from error
     with opened:
         try:
             yield
