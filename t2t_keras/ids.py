@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Container, Iterable
 
 PAD_ID = 0  # padding: has no weight in the loss, embeds to zeros, and is masked in a source
 EOS_ID = 1  # end of sentence: the last id of every source and every target
@@ -18,9 +18,14 @@ def until_eos(ids: Iterable[int]) -> list[int]:
     return ids[: ids.index(EOS_ID)] if EOS_ID in ids else without_padding(ids)
 
 
-def without_padding(ids: Iterable[int]) -> list[int]:
-    """Returns the ids without trailing padding."""
+def strip_ids(ids: Iterable[int], ids_to_strip: Container[int] = range(2)) -> list[int]:
+    """Returns the ids without those at their end that are to be stripped (T2T's name)."""
     ids = [int(i) for i in ids]
-    while ids and ids[-1] == PAD_ID:
+    while ids and ids[-1] in ids_to_strip:
         ids.pop()
     return ids
+
+
+def without_padding(ids: Iterable[int]) -> list[int]:
+    """Returns the ids without trailing padding."""
+    return strip_ids(ids, (PAD_ID,))

@@ -263,16 +263,6 @@ def get_or_generate_vocab_inner(
 UNSHUFFLED_SUFFIX = "-unshuffled"
 
 
-def shard_filepath(fname: str, num_shards: int) -> list[str]:
-    """Returns the names of shards."""
-    return [sharded_name(fname, shard, num_shards) for shard in range(num_shards)]
-
-
-def sharded_name(base_name: str, shard: int, total_shards: int) -> str:
-    """Returns the name of a shard."""
-    return f"{base_name}-{shard:05d}-of-{total_shards:05d}"
-
-
 def _paths(split: str, problem: str, output_dir: PathLike, num_shards: int) -> list[str]:
     return [*map(os.fspath, shard_paths(output_dir, problem, split, num_shards))]
 

@@ -31,11 +31,19 @@ _MEASURED_AT_ONCE = 2048
 _AGAIN = "copy it again, or delete the shards of its split and run t2t-keras-datagen again"
 
 
+def sharded_name(base_name: str, shard: int, total_shards: int) -> str:
+    """Returns the name of a shard."""
+    return f"{base_name}-{shard:05d}-of-{total_shards:05d}"
+
+
+def shard_filepath(fname: str, num_shards: int) -> list[str]:
+    """Returns the names of shards."""
+    return [sharded_name(fname, shard, num_shards) for shard in range(num_shards)]
+
+
 def shard_paths(data_dir: PathLike, name: str, split: str, shards: int) -> list[Path]:
     """Returns the final paths of all shards of a split."""
-    return [
-        Path(data_dir) / f"{name}-{split}-{number:05d}-of-{shards:05d}" for number in range(shards)
-    ]
+    return [Path(data_dir) / each for each in shard_filepath(f"{name}-{split}", shards)]
 
 
 def find_shards(data_dir: PathLike, name: str, split: str) -> list[Path]:

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 import itertools
 import math
 import string
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from typing import Any, NamedTuple
 
+import keras
 import numpy as np
 import tensorflow as tf
 
@@ -301,12 +303,8 @@ def encoded(encoder, text: str, number: int, is_prompt: bool = False) -> list[in
         raise UserError(f"line {number}: {error}") from error
 
 
-def pad(sequences: Sequence[Sequence[int]]) -> np.ndarray:
-    """Pads sequences with 0 to the longest one: [B, longest] int32."""
-    batch = np.full((len(sequences), max(map(len, sequences))), PAD_ID, np.int32)
-    for row, ids in enumerate(sequences):
-        batch[row, : len(ids)] = ids
-    return batch
+pad = functools.partial(keras.utils.pad_sequences, padding="post", value=PAD_ID)
+"""Pads sequences of ids with 0 to the longest one: [B, longest] int32."""
 
 
 # Batches of items of similar length, for translating and scoring

@@ -30,7 +30,7 @@ _PACKAGES = {
 _SETTINGS, _UTILS = "t2t_modules.settings", "data.generator_utils"
 
 _CONTENTS: dict[str, tuple[str, ...]] = {
-    "data_generators.generator_utils": (_UTILS, "data.sources"),
+    "data_generators.generator_utils": (_UTILS, "data.sources", "data.shards"),
     "data_generators.problem": ("data.problem", _SETTINGS),
     "data_generators.text_encoder": (_SETTINGS, "text", "text.encoders", "ids"),
     "data_generators.text_problems": (_UTILS, "data", "data.text_problem"),

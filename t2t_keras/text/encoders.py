@@ -6,13 +6,13 @@ import abc
 import bisect
 import functools
 import os
-from collections.abc import Container, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 from t2t_keras.errors import UserError, require_one_of, require_several
 from t2t_keras.files import content_digest
-from t2t_keras.ids import RESERVED_TOKENS
+from t2t_keras.ids import RESERVED_TOKENS, strip_ids
 from t2t_keras.text import lines, subword_builder, tokenizer
 from t2t_keras.text.tokenizer import ESCAPE_CHARACTERS, escape, unescape
 
@@ -22,14 +22,6 @@ if TYPE_CHECKING:
 _BYTES = [token.encode() for token in RESERVED_TOKENS] + [bytes([byte]) for byte in range(256)]
 _CACHED = 2**17  # tokens
 _LONGEST_CACHED = 64  # characters
-
-
-def strip_ids(ids: Iterable[int], ids_to_strip: Container[int] = range(2)) -> list[int]:
-    """Returns the ids without those at their end that are to be stripped (T2T's name)."""
-    ids = list(ids)
-    while ids and ids[-1] in ids_to_strip:
-        ids.pop()
-    return ids
 
 
 class TensorEncoder(abc.ABC):
