@@ -31,11 +31,11 @@ _Variable = Any
 class _WithSlots(keras.optimizers.Optimizer):
     """An optimizer with slots: variables that it keeps for each variable of the model."""
 
-    t2t_name: str
+    t2t_name = ""
 
     def slot_shapes(self, place: int, variable: _Variable) -> dict[str, Sequence[int]]:
         """Returns the shape of each slot of a Keras variable, in the order in which T2T creates them."""
-        raise NotImplementedError
+        return {}
 
     def build(self, variables):
         """Creates the slots of Keras variables, float32 zeros."""
@@ -261,16 +261,8 @@ class Momentum(_WithSlots):
 
 
 @keras.saving.register_keras_serializable("t2t_keras")
-class SGD(keras.optimizers.SGD):
+class SGD(_WithSlots, keras.optimizers.SGD):
     """Plain gradient descent (T2T's "sgd"); the arguments are those of `keras.optimizers.SGD`."""
-
-    def t2t_slots(self) -> dict[str, list[_Variable | None]]:
-        """Returns nothing: T2T has no slots."""
-        return {}
-
-    def t2t_scalars(self) -> dict[str, _Array]:
-        """Returns nothing: T2T has no other variables."""
-        return {}
 
 
 # Adafactor: second moments per row and column instead of per weight
@@ -489,7 +481,7 @@ _ADAFACTOR = {
     "table_shards": "symbol_modality_num_shards",
 }
 _MOMENTUM = {"momentum": "optimizer_momentum_momentum", "nesterov": "optimizer_momentum_nesterov"}
-WITH_SLOTS = (Adam, SGD, _WithSlots)
+WITH_SLOTS = (Adam, _WithSlots)
 """The classes whose `t2t_slots` checkpoints hold."""
 
 _MULTISTEP_ADAM = {**_ADAM, "accumulate_steps": "optimizer_multistep_accumulate_steps"}

@@ -20,7 +20,7 @@ from typing import NamedTuple
 import numpy as np
 
 from t2t_keras.data.records import FOOTER_BYTES, HEADER_BYTES, Lists, frame, smallest
-from t2t_keras.errors import UserError
+from t2t_keras.errors import UserError, explained
 from t2t_keras.files import PathLike, atomic_write
 from t2t_keras.progress import CountProgress
 
@@ -279,18 +279,14 @@ class StoredExamples:
     def read(self, rows: np.ndarray) -> list[bytes]:
         shards = np.searchsorted(self._first, rows, side="right") - 1
         places, sizes = self._places[rows].tolist(), self._sizes[rows].tolist()
-        try:
+        what = f"The shards at {self._index_path.parent} cannot be read"
+        remedy = "check that they exist and that this many files may be open (ulimit -n)"
+        with explained(what, OSError, remedy=remedy):
             files = {shard: self._file(shard) for shard in set(shards.tolist())}
             framed = [
                 os.pread(files[shard], size, place)
                 for shard, place, size in zip(shards.tolist(), places, sizes, strict=True)
             ]
-        except OSError as error:
-            path = self.paths[shards[0]]
-            raise UserError(
-                f"The shards at {path.parent} cannot be read ({error.strerror}): check that they exist "
-                "and that this many files may be open (ulimit -n)."
-            ) from error
         new = ~self._checked[rows]
         if new.any():
             self._check(rows[new], [framed[i] for i in np.flatnonzero(new)])

@@ -16,7 +16,7 @@ from t2t_keras.decode_settings import DecodeSettings, require_compilable
 from t2t_keras.decoding.beam import BeamSearch, Draw, OnePath, SearchResult, most_likely
 from t2t_keras.decoding.logits import LogitsProcessor, after_prompts, forced_by, prompt_lengths
 from t2t_keras.decoding.static_search import StaticSearch
-from t2t_keras.errors import UserError
+from t2t_keras.errors import UserError, explained
 from t2t_keras.model_kinds import CLASSIFICATION, LANGUAGE_MODEL, Model
 from t2t_keras.precision import cache_of, in_8_bits, kept_kernels
 from t2t_keras.shape import ON_TENSORFLOW, grown, shape_of, written
@@ -280,14 +280,11 @@ def named_processors(text: str) -> tuple[LogitsProcessor, ...]:
 def _named_processor(item: str) -> LogitsProcessor:
     name, colon, value = item.partition(":")
     make = registry.logits_processor(name)
-    try:
+    what = f"logits processor {item!r} cannot be created"
+    with explained(what, TypeError, ValueError, remedy=f"write {name}:NUMBER"):
         if colon and not math.isfinite(float(value)):
             raise ValueError(f"{value} is not finite")
         return _made(make, *([float(value)] if colon else []))
-    except (TypeError, ValueError) as error:
-        raise UserError(
-            f"logits processor {item!r} cannot be created ({error}): write {name}:NUMBER."
-        ) from error
 
 
 @functools.cache  # the same function for the same words, since a new one needs a new graph

@@ -14,7 +14,7 @@ from functools import cache, partial
 from typing import BinaryIO
 
 from t2t_keras import files
-from t2t_keras.errors import UserError, warn
+from t2t_keras.errors import UserError, explained, warn
 from t2t_keras.ids import RESERVED_TOKENS
 
 LINE_BYTES = 2**26  # the maximal length of a line in a text file
@@ -51,19 +51,17 @@ def iterate_lines(path: str | os.PathLike[str]) -> Iterator[str]:
 def iterate_raw_lines(path: str | os.PathLike[str] | None) -> Iterator[bytes]:
     """Yields the lines that `iterate_lines` yields, as bytes; without a path, those of standard input."""
     name = "standard input" if path is None else os.fspath(path)
-    try:
-        opened = contextlib.nullcontext(sys.stdin.buffer) if path is None else open(name, "rb")
-        with opened as stored:
-            file = decompressed(stored, name)
-            for number, line in enumerate(iter(partial(file.readline, LINE_BYTES + 1), b"")):
-                if len(line) > LINE_BYTES:
-                    raise line_too_long(name, number + 1)
-                line = line.removesuffix(b"\n").removesuffix(b"\r")
-                yield line if number else line.removeprefix(codecs.BOM_UTF8)
-    except (gzip.BadGzipFile, EOFError, zlib.error) as error:
-        raise UserError(f"{name} is not a whole gzip file: {error}.") from error
-    except OSError as error:
-        raise UserError(f"Cannot read {name}: {error.strerror or error}.") from error
+    with (
+        explained(f"Cannot read {name}", OSError),
+        explained(f"{name} is not a whole gzip file", gzip.BadGzipFile, EOFError, zlib.error),
+        contextlib.nullcontext(sys.stdin.buffer) if path is None else open(name, "rb") as stored,
+    ):
+        file = decompressed(stored, name)
+        for number, line in enumerate(iter(partial(file.readline, LINE_BYTES + 1), b"")):
+            if len(line) > LINE_BYTES:
+                raise line_too_long(name, number + 1)
+            line = line.removesuffix(b"\n").removesuffix(b"\r")
+            yield line if number else line.removeprefix(codecs.BOM_UTF8)
 
 
 def line_too_long(name: str | os.PathLike[str], number: int) -> UserError:
