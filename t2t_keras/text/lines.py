@@ -64,6 +64,8 @@ def iterate_raw_lines(path: str | os.PathLike[str] | None) -> Iterator[bytes]:
         raise UserError(f"{name} is not a whole gzip file: {error}.") from error
     except OSError as error:
         raise UserError(f"Cannot read {name}: {error.strerror or error}.") from error
+    except ValueError as error:  # NUL in its name
+        raise UserError(f"Cannot read {name!r}: {error}.") from error
 
 
 def line_too_long(name: str | os.PathLike[str], number: int) -> UserError:
