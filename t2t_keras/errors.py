@@ -6,7 +6,7 @@ import contextlib
 import difflib
 import re
 import sys
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from typing import Any, TextIO
 
 __all__ = ["UserError"]
@@ -35,19 +35,43 @@ def nearest(name: str, known: Iterable[str]) -> str:
     return f" Did you mean {close[0]!r}?" if close else ""
 
 
+def require_one_of(name: str, value: Any, allowed: Collection[str]) -> None:
+    """Raises a `UserError`, with the nearest of the allowed values, for any other value."""
+    if value not in allowed:
+        hint = nearest(str(value), allowed)
+        raise UserError(f"{name} must be one of {', '.join(allowed)}, got {value!r}.{hint}")
+
+
 def require_several(name: str, texts: Any) -> None:
     """Raises a `UserError` for one text in the place of several, whose letters would count as texts."""
     if isinstance(texts, str | bytes):
         raise UserError(f"{name} takes a list of texts, got one, {texts!r}: put it in brackets.")
 
 
+def reason_of(error: BaseException) -> str:
+    """Returns the system's reason for an exception, else the first line of its message, else its type."""
+    lines = str(getattr(error, "strerror", None) or error).strip().splitlines()
+    return lines[0].rstrip(" :.") if lines else type(error).__name__
+
+
 @contextlib.contextmanager
-def importing(what: str, remedy: str) -> Iterator[None]:
-    """Turns the `ImportError` of an optional package into the `UserError` "WHAT (REASON): REMEDY."."""
+def explained(what: str, *kinds: type[Exception], remedy: str = "") -> Iterator[None]:
+    """Turns exceptions of some kinds into the `UserError` "WHAT: REASON." or "WHAT (REASON): REMEDY."."""
     try:
         yield
-    except ImportError as error:
-        raise UserError(f"{what} ({error}): {remedy}.") from error
+    except UserError:
+        raise
+    except kinds as error:
+        reason = reason_of(error)
+        if isinstance(error, OSError) and error.filename and str(error.filename) not in what:
+            reason += f": {error.filename}"
+        message = f"{what} ({reason}): {remedy}." if remedy else f"{what}: {reason}."
+        raise UserError(message) from error
+
+
+def importing(what: str, remedy: str) -> contextlib.AbstractContextManager[None]:
+    """Explains the `ImportError` of an optional package."""
+    return explained(what, ImportError, remedy=remedy)
 
 
 def warn(message: str) -> None:

@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, BinaryIO
 
-from t2t_keras.errors import UserError
+from t2t_keras.errors import UserError, explained
 
 PathLike = str | os.PathLike
 
@@ -246,10 +246,9 @@ def read_json(path: PathLike, kind: Kind = dict, remedy: str = "") -> Any:
         UserError: it cannot be read, is not JSON, or a field is missing or of the wrong kind; the
             latter two end in the remedy, such as "remove it to continue".
     """
-    try:
+    # ValueError: a name with a zero byte
+    with explained(f"{path} cannot be read", OSError, ValueError):
         content = Path(path).read_bytes()
-    except (OSError, ValueError) as error:  # ValueError: a name with a zero byte
-        raise UserError(f"{path} cannot be read: {getattr(error, 'strerror', error)}.") from error
     return parse_json(content, kind, str(path), remedy)
 
 

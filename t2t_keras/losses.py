@@ -79,7 +79,7 @@ def joined_cross_entropy(x, table, labels, label_smoothing: float = 0.0, count_r
 def _joined(label_smoothing: float, count_right: bool):
     """Returns the function from x [N, D], table [V, D] and labels [N] to the sums of losses and right ones, [2].
 
-    With low as in `_token_losses` and logits z, a loss is -log p[label] + low (V z[label] - sum z), and its
+    With low = label_smoothing / (V - 1) and logits z, a loss is -log p[label] + low (V z[label] - sum z), and its
     gradient p - onehot(label) + low (V onehot(label) - 1). Only the first terms pass over all logits: sum z
     is x times the sum of the table's rows, and what -low adds to the table's gradient is the same in all rows.
     """
@@ -96,7 +96,7 @@ def _joined(label_smoothing: float, count_right: bool):
         labels = ops.reshape(ops.pad(labels, [[0, missing]]), (blocks, size))
         weights = ops.cast(labels != PAD_ID, "float32")
         weighted = x * ops.cast(weights, x.dtype)[:, :, None]
-        places, positions = ops.arange(blocks)[:, None, None], ops.arange(size)
+        places = ops.arange(blocks)[:, None, None]
 
         def add(i, loss, right, dx, dtable):
             label, weight = labels[i], weights[i]
@@ -105,14 +105,12 @@ def _joined(label_smoothing: float, count_right: bool):
             of_label = vocab_size * ops.take(table, label, axis=0) - sum_of_rows  # [n, D]
             losses = losses + low * ops.sum(ops.cast(x[i], "float32") * of_label, axis=-1)
             loss = loss + ops.sum(losses * weight)
-            at = ops.stack([positions, label], axis=-1)
             if count_right:
                 of_right = ops.take_along_axis(logits, label[:, None], axis=-1)
                 is_right = of_right >= ops.max(logits, axis=-1, keepdims=True)  # [n, 1]
                 right = right + ops.sum(ops.cast(is_right[:, 0], "float32") * weight)
             if low:
-                at_label = ops.take_along_axis(gradient, label[:, None], axis=-1)[:, 0]
-                gradient = ops.scatter_update(gradient, at, at_label + low * vocab_size)
+                gradient = _smoothed(gradient, label, low)
             gradient = ops.cast(gradient, rows.dtype)
             of_x = ops.matmul(gradient, rows) - ops.cast(low * sum_of_rows, rows.dtype)
             of_x = of_x * ops.cast(weight, rows.dtype)[:, None]
@@ -168,39 +166,37 @@ def _class_numbers(labels):
 def _token_losses(label_smoothing: float):
     """Returns the function from logits [B, T, V] and labels [B, T] to losses [B, T].
 
-    With low = label_smoothing / (V - 1) and confidence c = 1 - label_smoothing, the loss is
-    -(c - low) log p[label] - low * sum(log p) - constant, and its gradient
-    p - low - (c - low) * onehot(label). Neither needs the smoothed targets [B, T, V], and only p is
-    kept for the backward pass.
+    Losses and gradients are those of `_joined`, less the entropy. Neither needs the smoothed targets
+    [B, T, V], and only the gradient is kept for the backward pass.
     """
 
     @custom_gradient
     def token_losses(logits, labels):
         vocab_size = logits.shape[-1]
-        confidence = 1.0 - label_smoothing
         low = label_smoothing / (vocab_size - 1)
-        p = ops.softmax(logits, axis=-1)
-        # log sum exp = max logit - log of its p, which is at least 1/V: no overflow, no log of 0.
-        normaliser = ops.max(logits, axis=-1) - ops.log(ops.max(p, axis=-1))
-        label = ops.expand_dims(labels, -1)
-        log_p_label = ops.squeeze(ops.take_along_axis(logits, label, axis=-1), -1) - normaliser
-        losses = -(confidence - low) * log_p_label
+        rows = ops.reshape(logits, (-1, vocab_size))
+        label = ops.cast(ops.reshape(labels, (-1,)), "int32")
+        losses, gradient = cross_entropy(rows, label)
         if label_smoothing:
-            sum_log_p = ops.sum(logits, axis=-1) - vocab_size * normaliser
-            losses = losses - low * sum_log_p - _entropy(label_smoothing, vocab_size)
+            of_label = ops.take_along_axis(rows, label[:, None], axis=-1)[:, 0]
+            losses = losses + low * (vocab_size * of_label - ops.sum(rows, axis=-1))
+            losses = losses - _entropy(label_smoothing, vocab_size)
+            gradient = _smoothed(gradient, label, low) - low
 
         def backward(*args, upstream=None):  # on PyTorch, Keras passes the gradient by name
-            scale = ops.expand_dims(args[-1] if upstream is None else upstream, -1)  # [B, T, 1]
-            right = (ops.take_along_axis(p, label, axis=-1) - confidence) * scale
-            rows = ops.reshape((p - low) * scale, (-1, vocab_size))  # [B*T, V]
-            columns = ops.cast(ops.reshape(label, (-1,)), "int32")
-            at = ops.stack([ops.arange(ops.shape(rows)[0]), columns], axis=-1)
-            gradient = ops.scatter_update(rows, at, ops.reshape(right, (-1,)))
-            return ops.reshape(gradient, ops.shape(p)), None
+            scale = ops.reshape(args[-1] if upstream is None else upstream, (-1, 1))
+            return ops.reshape(gradient * scale, shape_of(logits)), None
 
-        return losses, backward
+        return ops.reshape(losses, shape_of(labels)), backward
 
     return token_losses
+
+
+def _smoothed(gradient, label, low: float):
+    """Adds low V onehot(label) to gradients [n, V] of logits."""
+    at = ops.stack([ops.arange(shape_of(label)[0]), label], axis=-1)
+    at_label = ops.take_along_axis(gradient, label[:, None], axis=-1)[:, 0]
+    return ops.scatter_update(gradient, at, at_label + low * gradient.shape[-1])
 
 
 def token_accuracy(logits, labels):

@@ -11,7 +11,7 @@ import keras
 from keras import ops
 
 from t2t_keras import schedules
-from t2t_keras.errors import UserError
+from t2t_keras.errors import UserError, require_one_of
 from t2t_keras.settings import HParams
 from t2t_keras.t2t_names import snake_case
 
@@ -330,10 +330,7 @@ class Adafactor(_WithSlots):
         **kwargs,
     ):
         super().__init__(learning_rate=learning_rate, **kwargs)
-        if decay_type not in ("pow", "adam"):
-            raise UserError(
-                f"optimizer_adafactor_decay_type must be pow or adam, got {decay_type!r}"
-            )
+        require_one_of("optimizer_adafactor_decay_type", decay_type, ("pow", "adam"))
         self.beta_1, self.beta_2 = beta_1, beta_2
         self.decay_type, self.memory_exponent = decay_type, memory_exponent
         self.clipping_threshold, self.factored = clipping_threshold, factored

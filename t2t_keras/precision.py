@@ -12,7 +12,7 @@ import numpy as np
 from keras import ops
 from keras.dtype_policies import DTypePolicy, DTypePolicyMap
 
-from t2t_keras.errors import UserError
+from t2t_keras.errors import UserError, require_one_of
 from t2t_keras.shape import shape_of
 
 PRECISIONS = ("float32", "bfloat16", "float16", "int8")
@@ -30,8 +30,7 @@ def in_precision(model, precision: str):
         UserError: the precision is not one of `PRECISIONS`, or TensorFlow lacks it on this machine; or
             the model is quantized or has LoRA weights.
     """
-    if precision not in PRECISIONS:
-        raise UserError(f"precision must be one of {', '.join(PRECISIONS)}, got {precision!r}.")
+    require_one_of("precision", precision, PRECISIONS)
     if list(model.members) != [model]:
         return type(model)([in_precision(each, precision) for each in model.members])
     require_float_kernels(model, f"a {precision} copy holds")

@@ -295,7 +295,9 @@ def import_user_directory(path: str) -> None:
     except (UserError, KeyboardInterrupt):
         raise
     except BaseException as error:  # `sys.exit(0)` would end the command as if it had succeeded
-        raise _failed_import(path, directory, error) from error
+        place = place_in(error, lambda file: file.startswith(directory + os.sep))
+        what = f"importing user directory {path!r} failed{place}"
+        raise UserError(f"{what}: {type(error).__name__}: {error}") from error
     finally:
         sys.path.remove(parent)
     if not module.__file__ or not os.path.samefile(module.__file__, start):
@@ -327,14 +329,13 @@ def error_of_user_code(error: BaseException) -> UserError | None:
     return None
 
 
-def _failed_import(path: str, directory: str, error: BaseException) -> UserError:
-    """Returns the error for a user directory whose import failed, with the file and line."""
+def place_in(error: BaseException, is_meant: Callable[[str], bool]) -> str:
+    """Returns " at FILE:LINE", the innermost place of an exception in a file that is meant; or ""."""
     frames = traceback.extract_tb(error.__traceback__)
-    places = [frame for frame in frames if frame.filename.startswith(directory + os.sep)]
-    place = f" at {places[-1].filename}:{places[-1].lineno}" if places else ""
-    return UserError(
-        f"importing user directory {path!r} failed{place}: {type(error).__name__}: {error}"
-    )
+    places = [
+        f" at {frame.filename}:{frame.lineno}" for frame in frames if is_meant(frame.filename)
+    ]
+    return places[-1] if places else ""
 
 
 def _register(table: dict[str, Any], kind: str, name_or_object: Any, name: str = "") -> Any:

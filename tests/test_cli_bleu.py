@@ -110,7 +110,7 @@ def test_errors_and_other_roots_of_parse_trees_are_noted(files):
         ("--translation={0}/latin1", "{0}/latin1, line 2: not UTF-8 (byte 0xef at column 3); convert the file to UTF-8."),
         ("--translation={0}/two", "{0}/two has 2 lines but {0}/reference has 1; BLEU needs the same"),
         ("--translation={0}/translation --metrics=rouge,bleu", "--metrics=rouge cannot be combined"),
-        ("--translation={0}/translation --metrics=chr", "unknown metric 'chr' in --metrics; allowed: bleu, chrf, chrf++, ter, rouge, parsing_f1. Did you mean 'chrf'?"),
+        ("--translation={0}/translation --metrics=chr", "each of --metrics must be one of bleu, chrf, chrf++, ter, rouge, parsing_f1, got 'chr'. Did you mean 'chrf'?"),
         ("--metrics=parsing_f1 --translation={0}/empty", "{0}/empty is empty: --translation needs one tree for each sentence."),
         ("--metrics=parsing_f1 --translation={0}/teas", "{0}/reference has 1 trees but {0}/teas has 12; F1 needs the same sentences in both."),
         ("--metrics=parsing_f1 --translation=x --reference={0}/tea", "--metrics=parsing_f1 takes one --reference"),

@@ -129,7 +129,9 @@ def test_a_host_that_is_killed_ends_the_other_in_a_line_and_both_go_on(tmp_path)
 
 
 def test_unknown_kind():
-    with pytest.raises(UserError, match=r"distribute is 'miror'.*mirrored.*Allowed: auto, none"):
+    with pytest.raises(
+        UserError, match=r"distribute must be one of auto, none, .*'miror'. Did you mean 'mirrored'"
+    ):
         distribution("miror")
 
 

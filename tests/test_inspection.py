@@ -269,7 +269,10 @@ def test_is_written(data, tmp_path, ending, content):
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"kind": "encoders"}, "no attention 'encoders'.* Did you mean 'encoder'?"),
+        (
+            {"kind": "encoders"},
+            "the kind of attention must be one of .*'encoders'. Did you mean 'encoder'?",
+        ),
         ({"layer": 2}, "no layer 2: the encdec attention has layers 0 to 1"),
         ({"heads": [3]}, "no head 3: a layer has heads 0 to 2"),
         ({"words": ["Hunt"]}, "'Hunt' is not a query; queries are Hund, </s>. Did you mean"),

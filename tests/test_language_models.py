@@ -272,9 +272,9 @@ def test_bad_input_in_training_is_one_line(run, kind, flags, message):
         ("decode", ["--output_dir={}/self", "--decode_from_file={}/lines", "--decode_prefix_file={}/lines"], "add the prefix to them"),
         ("decode", ["--output_dir={}/class", "--decode_from_file={}/lines", "--decode_prefix_file={}/lines"], "classes have no prefixes"),
         ("decode", ["--output_dir={}/self", "--problem=toy_class", "--decode_from_file={}/lines"], "toy_class classifies texts"),
-        ("inspect", ["attention", "--output_dir={}/class", "--text=xx"], "attention can only be shown for models with an encoder and a decoder"),
+        ("inspect", ["attention", "--output_dir={}/class", "--text=xx"], "a picture of attention needs a model with an encoder and a decoder"),
         ("export", ["--output_dir={}/self", "--format=ctranslate2"], "this is a language model"),
-        ("export", ["--output_dir={}/class", "--default_signature=translate"], "allowed: classify"),
+        ("export", ["--output_dir={}/class", "--default_signature=translate"], "default_signature must be one of classify, got 'translate'"),
     ],
 )  # fmt: skip
 def test_bad_input_on_a_model_is_one_line(run, command, flags, message):

@@ -332,7 +332,7 @@ def broken(lines):
         (([], 300), r"can be built: there is no text"),
         ((broken([]), 150), r"^a.en, line 7: not UTF-8$"),
         ((broken(LINES), 150), r"^a.en, line 7: not UTF-8$"),
-        ((LINES, 300, "word"), r"model 'word' cannot be built; allowed: unigram, bpe"),
+        ((LINES, 300, "word"), r"SentencePiece model must be one of unigram, bpe, got 'word'"),
     ],
 )
 def test_what_cannot_be_built_is_told_in_one_line(arguments, message):

@@ -189,9 +189,9 @@ def test_downloads_that_fail_and_an_archive_that_is_another(
         patch.setattr(requests.Session, "get", refuse)
         opened("wmt14_translate/de-en", tmp_path)
     assert str(raised.value) == (
-        "TensorFlow Datasets cannot prepare wmt14_translate/de-en: "
-        "no route to http://www.statmt.org/wmt13/training-parallel-europarl-v7.tgz. "
-        f"Archives fetched by hand go to {tmp_path}, whole and under their own names."
+        "TensorFlow Datasets cannot prepare wmt14_translate/de-en "
+        "(no route to http://www.statmt.org/wmt13/training-parallel-europarl-v7.tgz): "
+        f"archives fetched by hand go to {tmp_path}, whole and under their own names."
     )
     there = tmp_path / "tfds/wmt14_translate/de-en/1.0.0"
     line = f"wmt14_translate/de-en: TFDS downloads and prepares it in {there}\n"

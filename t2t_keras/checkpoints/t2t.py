@@ -20,7 +20,7 @@ from typing import Any
 import numpy as np
 
 from t2t_keras.checkpoints.names import is_slot, is_table, is_weight, split_table, t2t_variables
-from t2t_keras.errors import UserError, warn
+from t2t_keras.errors import UserError, explained, reason_of, warn
 from t2t_keras.files import finish_publishing, is_publishing, publish, publish_together
 from t2t_keras.transformer import TARGET_SPACES
 
@@ -78,18 +78,15 @@ def reading(path: str) -> Iterator[Any]:
     import tensorflow as tf
 
     prefix = resolve(path)
-    try:
-        with contextlib.ExitStack() as stack:
-            plain = prefix
-            if glob.has_magic(prefix) or "\\" in prefix:  # the reader would take it for a pattern
-                plain = f"{stack.enter_context(tempfile.TemporaryDirectory())}/checkpoint"
-                for file in glob.glob(glob.escape(prefix) + ".*"):
-                    os.symlink(os.path.abspath(file), plain + file[len(prefix) :])
-            yield tf.train.load_checkpoint(plain)
-    except (tf.errors.OpError, ValueError, RuntimeError, IndexError) as error:
-        # (A truncated data file raises IndexError.)
-        reason = str(error).split("\n", 1)[0]
-        raise UserError(f"checkpoint {prefix} cannot be read: {reason}") from error
+    what = f"checkpoint {prefix} cannot be read"
+    kinds = (tf.errors.OpError, ValueError, RuntimeError, IndexError)  # of a truncated file
+    with explained(what, *kinds), contextlib.ExitStack() as stack:
+        plain = prefix
+        if glob.has_magic(prefix) or "\\" in prefix:  # the reader would take it for a pattern
+            plain = f"{stack.enter_context(tempfile.TemporaryDirectory())}/checkpoint"
+            for file in glob.glob(glob.escape(prefix) + ".*"):
+                os.symlink(os.path.abspath(file), plain + file[len(prefix) :])
+        yield tf.train.load_checkpoint(plain)
 
 
 def is_whole(prefix: str) -> bool:
@@ -204,8 +201,7 @@ def write(path: str, arrays: Mapping[str, Any], beside: Mapping[str, str] = {}) 
             if not file.endswith(ending):
                 os.remove(file)
     except (OSError, tf.errors.OpError) as error:
-        reason = str(error).split("\n", 1)[0]
-        raise UserError(f"checkpoint {path} cannot be written: {reason}") from error
+        raise UserError(f"checkpoint {path} cannot be written: {reason_of(error)}.") from error
     finally:
         if not is_publishing(directory):
             for file in glob.glob(glob.escape(leftovers) + "*"):

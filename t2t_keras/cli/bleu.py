@@ -25,7 +25,7 @@ from typing import Any
 
 from t2t_keras.cli import app, options
 from t2t_keras.cli.options import FLAGS, choice, files, integer, string, strings, switch
-from t2t_keras.errors import UserError, nearest
+from t2t_keras.errors import UserError, explained, require_one_of
 from t2t_keras.metrics.bleu import LANGUAGES
 
 Text = tuple[str, Sequence[str]]
@@ -213,10 +213,8 @@ def score_directory(directory: str, references: list[Text]) -> None:
     from t2t_keras.metrics import bleu
     from t2t_keras.text import read_lines
 
-    try:
+    with explained(f"{directory} cannot be read", OSError):
         names = os.listdir(directory)
-    except OSError as error:
-        raise UserError(f"{directory} cannot be read: {error.strerror}.") from error
     names = [n for n in names if os.path.isfile(os.path.join(directory, n))]
     matches = [re.fullmatch(r".*-(\d+)(\.(?!unfinished)[a-z]+)?", name) for name in names]
     found = sorted((int(m[1]), os.path.join(directory, m[0])) for m in matches if m)
@@ -249,11 +247,7 @@ def _metrics() -> Iterator:
     make: dict[str, Callable] = {"bleu": BLEU, "chrf": CHRF, "chrf++": word_pairs, "ter": TER}
     known = [*make, *_ALONE]
     for name in FLAGS.metrics:
-        if name not in make:
-            raise UserError(
-                f"unknown metric {name!r} in --metrics; allowed: {', '.join(known)}."
-                f"{nearest(name, known)}"
-            )
+        require_one_of("each of --metrics", name, known)
         yield make[name]()
 
 

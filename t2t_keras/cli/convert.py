@@ -11,7 +11,7 @@ import os
 
 from t2t_keras.cli import app, options
 from t2t_keras.cli.options import FLAGS, string
-from t2t_keras.errors import UserError
+from t2t_keras.errors import UserError, explained
 from t2t_keras.files import atomic_write, locked_directory, locked_name, writing
 
 
@@ -84,11 +84,8 @@ def load_keras(path: str):
 
     from t2t_keras.transformer import Transformer
 
-    try:
+    with explained(f"{path} cannot be read", Exception):  # whatever Keras raises for a damaged file
         model = keras.models.load_model(path, compile=False)
-    except Exception as error:  # whatever Keras raises for a damaged file
-        reason = str(error).split("\n", 1)[0] or type(error).__name__
-        raise UserError(f"{path} cannot be read: {reason}") from error
     if not isinstance(model, Transformer):
         raise UserError(f"{path} contains a {type(model).__name__}, not a Transformer.")
     return model

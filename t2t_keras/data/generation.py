@@ -14,7 +14,6 @@ import pickle
 import random
 import shutil
 import threading
-import traceback
 from collections import Counter, deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ProcessPoolExecutor
@@ -30,7 +29,7 @@ from t2t_keras.data.problem import DatasetSplit, shards_by_split
 from t2t_keras.data.reading import Buckets
 from t2t_keras.data.records import Lists, read_segment, write_piece
 from t2t_keras.data.shards import PathLike, SplitIndex, Table
-from t2t_keras.errors import UserError
+from t2t_keras.errors import UserError, explained
 from t2t_keras.files import atomic_write, content_digest, open_locked, publish, read_json
 from t2t_keras.ids import EOS_ID
 from t2t_keras.progress import CountProgress
@@ -292,7 +291,11 @@ class Generation:
             )
         problem, split = self.problem, self.split
         progress = CountProgress(f"{problem.name} {split}", "pairs")
-        try:
+        what = f"The {split} data of {problem.name} cannot be written to {self.data_dir}"
+        remedy = (
+            "make room there or name another directory, then run again; finished parts are kept"
+        )
+        with explained(what, OSError, remedy=remedy):
             coding = encoders, problem.text_prefixes
             tasks = self._missing_pieces(samples, coding)
             for _ in run_ordered(_make_piece, tasks, problem.processes, coding):
@@ -303,12 +306,6 @@ class Generation:
                     f"{split} data of {problem.name} is empty, or cleaning removes all of it."
                 )
             self._write_shards()
-        except OSError as error:
-            raise UserError(
-                f"The {split} data of {problem.name} cannot be written to {self.data_dir} "
-                f"({error.strerror or error}): make room there or name another directory, then run "
-                "again; finished parts are kept."
-            ) from error
 
     def _missing_pieces(self, samples: Iterable[Sample], coding: _Coding) -> Iterator[tuple]:
         """Reads all text; yields the arguments of `_make_piece` for pieces not encoded yet."""
@@ -340,18 +337,12 @@ class Generation:
         try:
             yield from samples
         except OSError as error:
-            raise registry.error_of_user_code(error) or self._error_of_samples(error) from error
-
-    def _error_of_samples(self, error: OSError) -> UserError:
-        """Names the innermost place in the code of others, such as a script or a notebook."""
-        package = os.path.dirname(os.path.dirname(os.path.abspath(__file__))) + os.sep
-        frames = traceback.extract_tb(error.__traceback__)
-        places = [f"{f.filename}:{f.lineno}" for f in frames if not f.filename.startswith(package)]
-        where = f" at {places[-1]}" if places else ""
-        return UserError(
-            f"making the {self.split} samples of {self.problem.name} failed{where}: "
-            f"{type(error).__name__}: {error}"
-        )
+            package = os.path.dirname(os.path.dirname(os.path.abspath(__file__))) + os.sep
+            place = registry.place_in(error, lambda file: not file.startswith(package))
+            raise UserError(
+                f"making the {self.split} samples of {self.problem.name} failed{place}: "
+                f"{type(error).__name__}: {error}"
+            ) from error
 
     def _write_shards(self) -> None:
         """Makes the shards that are not finished, counts and index; then removes the pieces."""
@@ -395,13 +386,9 @@ class Generation:
 def generating_alone(data_dir: Path, name: str) -> Iterator[None]:
     """Locks the data of a problem, after waiting for any other process that generates it."""
     path = data_dir / f"unfinished.{name}.lock"
-    try:
+    remedy = "make room there, change its mode, or name another directory"
+    with explained(f"{path} cannot be written", OSError, remedy=remedy):
         opened = open_locked(path, f"{name} in {data_dir}")
-    except OSError as error:
-        raise UserError(
-            f"{path} cannot be written ({error.strerror}): make room there, change its mode, or "
-            "name another directory."
-        ) from error
     with opened:
         try:
             yield

@@ -14,7 +14,7 @@ from t2t_keras.data.generation import samples_by_split
 from t2t_keras.data.problem import DatasetSplit
 from t2t_keras.data.reading import START_STEP, BatchOptions, SplitBatches, plain_errors
 from t2t_keras.data.text_problem import PathLike, Text2ClassProblem, Text2TextProblem
-from t2t_keras.errors import UserError
+from t2t_keras.errors import UserError, explained
 from t2t_keras.ids import EOS_ID
 
 if TYPE_CHECKING:
@@ -207,13 +207,9 @@ def stored_encoders(problem: Text2TextProblem, data_dir: PathLike, tmp_dir: Path
     """Returns the problem's encoders; builds the vocabulary if absent."""
     text_problem.make_directory(data_dir, writable=False)
     text_problem.require_vocabulary(problem, data_dir)
-    try:
+    what = f"The vocabulary of {problem.name} cannot be written to {data_dir}"
+    with explained(what, OSError, remedy="name another directory or change its mode"):
         return problem.get_or_create_encoders(data_dir, tmp_dir)
-    except OSError as error:
-        raise UserError(
-            f"The vocabulary of {problem.name} cannot be written to {data_dir} "
-            f"({error.strerror}): name another directory or change its mode."
-        ) from error
 
 
 def _samples(

@@ -17,7 +17,7 @@ from t2t_keras import text
 from t2t_keras.data.generation import CleaningRules, Generation, Sample, generating_alone
 from t2t_keras.data.problem import DatasetSplit, Problem, VocabType, missing_hook, shards_by_split
 from t2t_keras.data.shards import PathLike, shard_paths
-from t2t_keras.errors import UserError
+from t2t_keras.errors import UserError, explained, require_one_of
 from t2t_keras.files import atomic_write
 from t2t_keras.ids import EOS_ID, RESERVED_TOKENS
 from t2t_keras.settings import at_least, declare
@@ -141,10 +141,8 @@ class Text2TextProblem(Problem):
         """
         if (other := self.use_vocab_from_other_problem) is not None:
             return other.get_or_create_vocab(data_dir, tmp_dir, force_get)
-        if self.vocab_type not in (kinds := [v for n, v in vars(VocabType).items() if n.isupper()]):
-            raise UserError(
-                f"vocab_type of {self.name} must be one of {', '.join(kinds)}, got {self.vocab_type!r}."
-            )
+        kinds = [kind for name, kind in vars(VocabType).items() if name.isupper()]
+        require_one_of(f"vocab_type of {self.name}", self.vocab_type, kinds)
         if self.vocab_filename is None:
             return text.ByteTextEncoder()
         lines = None
@@ -321,12 +319,9 @@ def require_vocabulary(problem: Text2TextProblem, data_dir: PathLike) -> None:
 
 def make_directory(directory: PathLike, writable: bool = True) -> None:
     """Creates a directory unless it exists; with `writable`, also checks that it is writable."""
-    try:
+    what = f"The directory {directory} cannot be created"
+    with explained(what, OSError, remedy="name another one"):
         Path(directory).mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise UserError(
-            f"The directory {directory} cannot be created ({error.strerror}): name another one."
-        ) from error
     if writable and not os.access(directory, os.W_OK | os.X_OK):
         raise UserError(
             f"The directory {directory} is not writable: name another one or change its mode."

@@ -21,7 +21,7 @@ from t2t_keras.data.text_problem import (
     Text2TextProblem,
 )
 from t2t_keras.data.translate import PairSource, PairSourceProblem
-from t2t_keras.errors import UserError, nearest
+from t2t_keras.errors import UserError, explained, nearest, reason_of
 from t2t_keras.progress import Progress
 
 _READ_AT_ONCE = 1024
@@ -119,7 +119,7 @@ class TfdsSource(PairSource):
         except Exception as error:  # TFDS's own types for slices, unknown names and bad grammar
             known, name = [*map(str, splits)], part.split("[")[0]
             if name in known:
-                raise UserError(f"split {part!r} of {self.name}: {_reason(error)}.") from error
+                raise UserError(f"split {part!r} of {self.name}: {reason_of(error)}.") from error
             raise UserError(
                 f"unknown split {part!r} of {self.name}.{nearest(name, known)} "
                 f"It has {', '.join(known)}, and parts of them such as train[:99%]."
@@ -148,7 +148,7 @@ class TfdsSource(PairSource):
     def _columns(self, part: str, languages: Sequence[str], k: int) -> Iterator[list[list[str]]]:
         """Yields the texts by language of every k-th pair, in batches of `_READ_AT_ONCE`."""
         info = self._part(part)
-        with _explained(f"{self.name} cannot be read"):
+        with explained(f"{self.name} cannot be read", Exception):
             if self._builder.info.file_format.value == "tfrecord":
                 columns = _record_columns(info.file_instructions, languages, k)
             else:
@@ -200,7 +200,7 @@ def _prepared_builder(name: str, tmp_dir: Path) -> Any:
 
     directory = Path(name).expanduser()
     if (directory / _INFO_FILE).is_file():
-        with _explained(f"the dataset in {directory} cannot be read"):
+        with explained(f"the dataset in {directory} cannot be read", Exception):
             return tfds.builder_from_directory(directory)
     if directory.is_dir():
         patterns = ("*/", "*/*/", "*/*/*/")
@@ -212,11 +212,11 @@ def _prepared_builder(name: str, tmp_dir: Path) -> Any:
         return default
     builder = _builder(name, tmp_dir / "tfds")
     if not builder.is_prepared():
-        remedy = f"Archives fetched by hand go to {tmp_dir}, whole and under their own names"
+        remedy = f"archives fetched by hand go to {tmp_dir}, whole and under their own names"
         Progress().say(f"{name}: TFDS downloads and prepares it in {builder.data_dir}")
         tfds.disable_progress_bar()  # two that overwrite each other
         with (
-            _explained(f"TensorFlow Datasets cannot prepare {name}", remedy),
+            explained(f"TensorFlow Datasets cannot prepare {name}", Exception, remedy=remedy),
             redirect_stdout(io.StringIO()),
         ):
             config = tfds.download.DownloadConfig(manual_dir=str(tmp_dir), try_download_gcs=False)
@@ -243,24 +243,7 @@ def _builder(name: str, data_dir: str | os.PathLike | None) -> Any:
             raise UserError(
                 f"unknown config {config!r} of {dataset}.{nearest(config, configs)} {there}"
             ) from error
-        raise UserError(f"dataset {name!r}: {_reason(error)}.") from error
-
-
-@contextmanager
-def _explained(what: str, remedy: str = "") -> Iterator[None]:
-    try:
-        yield
-    except UserError:
-        raise
-    except Exception as error:  # whatever a dataset's code and the libraries below it raise
-        end = f" {remedy}." if remedy else ""
-        raise UserError(f"{what}: {_reason(error)}.{end}") from error
-
-
-def _reason(error: Exception) -> str:
-    """Returns the first line of an error's message, or else its type."""
-    lines = str(error).strip().splitlines()
-    return lines[0].rstrip(" :.") if lines else type(error).__name__
+        raise UserError(f"dataset {name!r}: {reason_of(error)}.") from error
 
 
 class TfdsTranslateProblem(PairSourceProblem):
@@ -307,7 +290,7 @@ class _TfdsRows(Text2TextProblem):
         if not self.tfds_name:
             raise missing_hook(self, "tfds_name")
         builder = _prepared_builder(self.tfds_name, Path(tmp_dir))
-        with _explained(f"{self.tfds_name} cannot be read"):
+        with explained(f"{self.tfds_name} cannot be read", Exception):
             rows = builder.as_dataset(split=self.tfds_splits[split]).as_numpy_iterator()
         yield from rows
 

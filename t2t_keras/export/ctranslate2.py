@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from t2t_keras import registry
-from t2t_keras.errors import UserError, nearest
+from t2t_keras.errors import UserError, explained, require_one_of
 from t2t_keras.files import atomic_write, locked_name, writing
 from t2t_keras.ids import PAD_ID, RESERVED_TOKENS
 from t2t_keras.model_kinds import CLASSIFICATION
@@ -47,12 +47,8 @@ def export_ctranslate2(
     import_ctranslate2()
     from ctranslate2.specs import model_spec, transformer_spec
 
-    types = model_spec.ACCEPTED_MODEL_TYPES
-    if quantization is not None and quantization not in types:
-        raise UserError(
-            f"CTranslate2 has no quantization {quantization!r}; allowed: {', '.join(types)}."
-            f"{nearest(quantization, types)}"
-        )
+    if quantization is not None:
+        require_one_of("quantization", quantization, model_spec.ACCEPTED_MODEL_TYPES)
     _check_model(model)
     require_vocabulary(model, {side: e.vocab_size for side, e in encoders.items()})
     for side, encoder in encoders.items():
@@ -63,10 +59,8 @@ def export_ctranslate2(
             )
     spec = _spec(model, encoders, transformer_spec)
     spec.validate()
-    try:
+    with explained(f"quantization {quantization!r}", RuntimeError):  # bfloat16 needs PyTorch
         spec.optimize(quantization)
-    except RuntimeError as error:  # bfloat16 needs PyTorch
-        raise UserError(f"quantization {quantization!r}: {error}.") from error
     target = Path(directory)
     with writing(directory):
         # It gets replaced, and a shell in it would be in a directory that is gone.

@@ -14,7 +14,7 @@ import tensorflow as tf
 
 from t2t_keras.data.records import columns, message, serialize
 from t2t_keras.decoding import DecodeSettings
-from t2t_keras.errors import UserError, nearest
+from t2t_keras.errors import UserError, explained, require_one_of
 from t2t_keras.export.served import ALIGN, WITH_PHRASES, served_class
 from t2t_keras.files import PathLike, atomic_write, locked_directory
 from t2t_keras.ids import EOS_ID
@@ -66,13 +66,9 @@ def export_saved_model(
         model = in_precision(model, precision)
     module = served_class(model)(model, encoders, settings, align_heads, phrases)
     default_signature = default_signature or module.names[0]
-    if default_signature not in module.names:
-        raise UserError(
-            f"default_signature {default_signature!r} does not exist; allowed: "
-            f"{', '.join(module.names)}.{nearest(default_signature, module.names)}"
-        )
+    require_one_of("default_signature", default_signature, module.names)
     target = _new_version(Path(directory), version)
-    try:
+    with explained(f"{target} cannot be written", OSError, tf.errors.OpError):
         target.parent.mkdir(parents=True, exist_ok=True)
         with locked_directory(target.parent):
             target = _new_version(target.parent, version)
@@ -87,18 +83,13 @@ def export_saved_model(
                     with tf.io.TFRecordWriter(str(file)) as writer:
                         for name, rows in _warm_up_rows(encoders, default_signature, module.names):
                             writer.write(_prediction_log(name, _inputs(name, encoders, rows)))
-    except (OSError, tf.errors.OpError) as error:
-        reason = getattr(error, "strerror", None) or str(error).split("\n", 1)[0]
-        raise UserError(f"{target} cannot be written: {reason}.") from error
     return str(target)
 
 
 def _new_version(directory: Path, version: int | None) -> Path:
     if version is None:
-        try:
+        with explained(f"{directory} cannot be read", OSError):
             names = os.listdir(directory) if directory.exists() else []
-        except OSError as error:
-            raise UserError(f"{directory} cannot be read: {error.strerror}.") from error
         version = max((int(n) for n in names if n.isascii() and n.isdigit()), default=0) + 1
     if version < 0:
         raise UserError(f"version must be 0 or more, got {version}.")

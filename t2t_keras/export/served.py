@@ -23,7 +23,7 @@ from t2t_keras.model_kinds import CLASSIFICATION, LANGUAGE_MODEL, TRANSLATION
 from t2t_keras.precision import weights_read
 from t2t_keras.settings import INT32
 from t2t_keras.text.encoders import ClassLabelEncoder, TokenTextEncoder, require_vocabulary
-from t2t_keras.text.graph import SPACES
+from t2t_keras.text.graph import SPACES, require_none, valid
 
 SIGNATURES = ("translate", "translate_with_options", "translate_ids", "score", "serialized_example")
 """The signatures of every translation SavedModel; one of them is also `serving_default`."""
@@ -204,7 +204,7 @@ class _Parts:
 
     def complete_with_options(self, text, alpha, extra_length):
         # A space after final punctuation, as `Translator` adds it.
-        text = tf.strings.regex_replace(_valid(text), "([[:punct:]])$", r"\1 ")
+        text = tf.strings.regex_replace(valid(text), "([[:punct:]])$", r"\1 ")
         rows = self.encoders["targets"].encode_tensor(text)
         truncated = rows.row_lengths() > self.limit
         return self.decode("completion", rows[:, -self.limit :], truncated, alpha, extra_length)
@@ -230,7 +230,7 @@ class _Parts:
 
     def translate_with_phrases(self, text, phrases):
         rows, truncated = self.encode("inputs", text)
-        split = tf.strings.split(_valid(phrases), "\t")
+        split = tf.strings.split(valid(phrases), "\t")
         split = tf.ragged.boolean_mask(split, tf.strings.length(split) > 0)
         ids = split.with_flat_values(self.encoders["targets"].encode_tensor(split.flat_values))
         ids = tf.pad(ids.to_tensor(), [[0, 0], [0, 1], [0, 1]])  # one phrase of one place at least
@@ -274,8 +274,8 @@ class _Parts:
         absent = "An Example has no int64 list inputs; its number:"
         wide = "batch_prediction_key needs more than 32 bits:"
         checks = [
-            _require_none(rows.row_lengths() == 0, absent),
-            _require_none((key > INT32) | (key < -INT32), wide, key),
+            require_none(rows.row_lengths() == 0, absent),
+            require_none((key > INT32) | (key < -INT32), wide, key),
         ]
         with tf.control_dependencies(checks):
             rows, key = tf.identity(rows), tf.cast(key, tf.int32)
@@ -295,7 +295,7 @@ class _Parts:
         ends = tf.RaggedTensor.from_row_lengths(ends, tf.cast(is_empty, tf.int64))
         ids, size = rows.flat_values, self.model.source_vocab_size
         message = f"Source id out of range; 0 to {size - 1} are allowed:"
-        known = _require_none((ids < 0) | (ids >= size), message, ids)
+        known = require_none((ids < 0) | (ids >= size), message, ids)
         with tf.control_dependencies([known]):
             rows = tf.concat([tf.cast(rows, tf.int32), ends], 1)
             rows, truncated = cut(rows, self.limit)
@@ -305,7 +305,7 @@ class _Parts:
     def encode(self, side, text):
         """Texts [B] -> ids [B, None] with end of sentence, and which rows were cut, [B]."""
         edges = f"^[{SPACES}]+|[{SPACES}]+$"  # what `str.strip` removes
-        text = tf.strings.regex_replace(_valid(text), edges, "")
+        text = tf.strings.regex_replace(valid(text), edges, "")
         ids = self.encoders[side].encode_tensor(text)
         ends = tf.fill([tf.size(text), 1], EOS_ID)
         return cut(tf.concat([ids, ends], 1), self.limit)
@@ -414,17 +414,6 @@ def found(result: SearchResult, truncated) -> dict:
     """Returns `scores` [B, N], `lengths` [B, N], `token_scores` [B, N, L] and `truncated` [B]."""
     names = ("scores", "lengths", "token_scores")
     return {name: getattr(result, name) for name in names} | {"truncated": truncated}
-
-
-def _require_none(wrong, message: str, values=None):
-    """Returns an assertion that no element is `wrong`; its message has the first one's value or index."""
-    first = tf.where(wrong)[:1] if values is None else tf.boolean_mask(values, wrong)[:1]
-    return tf.debugging.Assert(tf.equal(tf.size(first), 0), [message, first])
-
-
-def _valid(text):
-    """Texts without bytes that are not UTF-8."""
-    return tf.strings.unicode_transcode(text, "UTF-8", "UTF-8", errors="ignore")
 
 
 def _without_padding(ids):

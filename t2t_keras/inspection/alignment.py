@@ -16,6 +16,7 @@ import tensorflow as tf
 from t2t_keras.decoding.translator import Line, Pair, PairScorer, pad
 from t2t_keras.errors import UserError
 from t2t_keras.ids import EOS_ID, PAD_ID
+from t2t_keras.inspection.attention import require_both_sides
 from t2t_keras.open_graph import open_graph
 from t2t_keras.text import SentencePieceEncoder
 from t2t_keras.text.graph import SPACES
@@ -126,12 +127,7 @@ def _layers_and_heads(model) -> tuple[int, int]:
 
 def heads_of_model(model, text: str) -> Heads:
     """Parses heads; raises UserError if the model does not have them or cannot align."""
-    if len(model.members) > 1:
-        raise UserError("an ensemble has no attention of its own: name one checkpoint.")
-    if not model.has_memory or model.prepends:
-        raise UserError(
-            "word alignment needs a model with an encoder and a decoder, without prepend_mode."
-        )
+    require_both_sides(model, "word alignment")
     heads = Heads.parse(text)
     counts = _layers_and_heads(model)
     for name, number, count in zip(("layer", "head"), heads, counts, strict=False):

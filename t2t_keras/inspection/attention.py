@@ -124,7 +124,7 @@ def attention_data(
     from t2t_keras.data.parsing_problem import ParsingProblem
     from t2t_keras.decoding import DecodeSettings, search
 
-    _require_both_sides(model)
+    require_both_sides(model, "a picture of attention")
     settings = settings or DecodeSettings()
     for field in dataclasses.fields(settings):
         if field.name not in SETTINGS and getattr(settings, field.name) != field.default:
@@ -155,13 +155,14 @@ def attention_data(
     )
 
 
-def _require_both_sides(model) -> None:
+def require_both_sides(model, what: str) -> None:
+    """Raises UserError unless a model has attention between two sides, which `what` is made of."""
     if len(model.members) > 1:
         raise UserError("an ensemble has no attention of its own: name one checkpoint.")
     if not model.has_memory or model.prepends:
         raise UserError(
-            "attention can only be shown for models with an encoder and a decoder, without prepend_mode: "
-            "for others, call the model with return_attention_weights=True."
+            f"{what} needs a model with an encoder and a decoder, without prepend_mode: for others, "
+            "call the model with return_attention_weights=True."
         )
 
 
@@ -172,7 +173,7 @@ def attention_weights(
 
     Its arguments are a `Transformer`, and S and T ids including end of sentence.
     """
-    _require_both_sides(model)
+    require_both_sides(model, "a picture of attention")
     pair = {"inputs": source_ids, "targets": target_ids}
     batch = {side: np.array([ids], np.int32) for side, ids in pair.items()}
     _, weights = model(batch, training=False, return_attention_weights=True)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from t2t_keras.errors import UserError, importing, nearest
+from t2t_keras.errors import UserError, explained, importing, nearest, require_one_of
 from t2t_keras.files import atomic_write
 from t2t_keras.inspection.attention import KINDS, AttentionData
 
@@ -48,9 +48,7 @@ def attention_figure(
     Raises:
         UserError: unknown kind, layer, head or word, or matplotlib is not installed.
     """
-    if kind not in KINDS:
-        allowed = f"{', '.join(KINDS)}.{nearest(kind, KINDS)}"
-        raise UserError(f"no attention {kind!r}; allowed: {allowed}")
+    require_one_of("the kind of attention", kind, KINDS)
     weights = data.weights(kind)  # [L, H, query, key]
     layers, heads_of_layer = weights.shape[:2]
     layer = layers - 1 if layer is None else layer
@@ -131,8 +129,8 @@ def require_figure(path: str) -> None:
 
 def save_figure(figure: Figure, path: str) -> None:
     """Writes a figure in the format of the name's suffix: `.png`, `.svg`, `.pdf`."""
-    try:
-        with atomic_write(path, suffix=os.path.splitext(path)[1]) as partial:
-            figure.savefig(partial)
-    except (OSError, ValueError) as error:
-        raise UserError(f"the figure {path} cannot be written: {error}.") from error
+    with (
+        explained(f"the figure {path} cannot be written", OSError, ValueError),
+        atomic_write(path, suffix=os.path.splitext(path)[1]) as partial,
+    ):
+        figure.savefig(partial)

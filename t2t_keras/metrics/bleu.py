@@ -11,7 +11,7 @@ import unicodedata
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
-from t2t_keras.errors import UserError, importing, require_several
+from t2t_keras.errors import UserError, importing, require_one_of, require_several
 
 if TYPE_CHECKING:
     from sacrebleu.metrics.bleu import BLEUScore
@@ -46,8 +46,7 @@ def bleu(references: Sequence[str], hypotheses: Sequence[str], language: str = "
     Raises:
         UserError: the two differ in length or are empty, or there are no rules for the language.
     """
-    if language not in LANGUAGES:
-        raise UserError(f"language must be one of {', '.join(LANGUAGES)}, got {language!r}.")
+    require_one_of("language", language, LANGUAGES)
     require_several("references", references)
     require_several("hypotheses", hypotheses)
     if len(references) != len(hypotheses):

@@ -18,7 +18,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from t2t_keras.errors import UserError, importing, nearest, require_several
+from t2t_keras.errors import UserError, importing, nearest, reason_of, require_several
 from t2t_keras.ids import EOS_ID, until_eos
 from t2t_keras.text.encoders import spelled
 
@@ -308,10 +308,8 @@ class SavedModel:
             # The reference keeps its functions alive.
             self._loaded = tf.saved_model.load(self.place)
         except (OSError, ValueError, tf.errors.OpError) as error:
-            reason = str(error).split("\n", 1)[0]
-            raise UserError(
-                f"{self.place} cannot be loaded as an export of t2t-keras-export: {reason}."
-            ) from error
+            what = f"{self.place} cannot be loaded as an export of t2t-keras-export"
+            raise UserError(f"{what}: {reason_of(error)}.") from error
 
     def signatures(self) -> dict[str, tuple]:
         """Returns the names of the inputs and of the outputs of each signature."""

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from t2t_keras.decode_settings import DecodeSettings
-from t2t_keras.errors import UserError, importing, require_several
+from t2t_keras.errors import UserError, explained, importing, require_several
 from t2t_keras.ids import EOS_ID, PAD_ID, until_eos
 from t2t_keras.settings import INT32
 from t2t_keras.text import (
@@ -49,10 +49,9 @@ class CTranslate2Translator:
     def __init__(self, directory: str, **options: Any):
         package = import_ctranslate2()
         self.encoders, self.positions = read_encoders(directory)
-        try:
+        what = f"{directory} cannot be loaded by CTranslate2"
+        with explained(what, RuntimeError, ValueError, TypeError):
             self.engine = package.Translator(directory, **options)
-        except (RuntimeError, ValueError, TypeError) as error:
-            raise UserError(f"{directory} cannot be loaded by CTranslate2: {error}.") from error
         self._source_tokens, target_tokens = (
             tokens(self.encoders[side], self.encoders[side].vocab_size)
             for side in ("inputs", "targets")

@@ -10,7 +10,7 @@ from collections.abc import Container, Iterable, Mapping, Sequence
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
-from t2t_keras.errors import UserError, nearest, require_several
+from t2t_keras.errors import UserError, require_one_of, require_several
 from t2t_keras.files import content_digest
 from t2t_keras.ids import RESERVED_TOKENS
 from t2t_keras.text import lines, subword_builder, tokenizer
@@ -411,12 +411,8 @@ class ClassLabelEncoder:
 
     def encode(self, text: str) -> list[int]:
         """Returns `[number]` of the class with this name; raises UserError if there is none."""
-        labels = self.class_labels
-        if text not in labels:
-            raise UserError(
-                f"unknown class {text!r}; allowed: {', '.join(labels)}.{nearest(text, labels)}"
-            )
-        return [labels.index(text)]
+        require_one_of("class", text, self.class_labels)
+        return [self.class_labels.index(text)]
 
     def decode(self, ids: Iterable[int], strip_extraneous: bool = False) -> str:
         """Returns the names of classes, joined by single spaces."""

@@ -402,7 +402,7 @@ class TextGraph(tf.Module):
     def encode(self, strings: tf.Tensor) -> tf.RaggedTensor:
         """Returns `[B, None]` int32 ids of `[B]` strings. Invalid UTF-8 is dropped."""
         with tf.device("CPU:0"):  # other devices do not support strings
-            return self._encode(_valid(strings))
+            return self._encode(valid(strings))
 
     @tf.function(input_signature=[_IDS], autograph=False)
     def decode(self, ids: tf.RaggedTensor) -> tf.Tensor:
@@ -461,10 +461,10 @@ class ByteGraph(TextGraph):
 
     def _decode(self, ids: tf.RaggedTensor) -> tf.Tensor:
         flat, size = ids.flat_values, self._texts.shape[0]
-        wrong = tf.boolean_mask(flat, (flat < 0) | (flat >= size))[:1]
         message = f"Byte id out of range; 0 to {size - 1} are allowed:"
-        with tf.control_dependencies([tf.debugging.Assert(tf.size(wrong) < 1, [message, wrong])]):
-            return _valid(_joined(ids, self._texts), errors="replace")
+        known = require_none((flat < 0) | (flat >= size), message, flat)
+        with tf.control_dependencies([known]):
+            return valid(_joined(ids, self._texts), errors="replace")
 
 
 class TokenGraph(TextGraph):
@@ -481,9 +481,8 @@ class TokenGraph(TextGraph):
         tokens = tf.strings.split(tf.strings.regex_replace(strings, f"[{SPACES}]", " "))
         ids = self._ids.lookup(tokens.flat_values)
         if self._replacement is None:
-            unknown = tf.boolean_mask(tokens.flat_values, ids < 0)[:1]
             message = "Token not in the vocabulary, which has no replacement for it:"
-            tf.debugging.Assert(tf.equal(tf.size(unknown), 0), [message, unknown])
+            require_none(ids < 0, message, tokens.flat_values)
         else:
             ids = tf.where(ids < 0, self._replacement, ids)
         return tokens.with_flat_values(ids)
@@ -516,7 +515,7 @@ class SentencePieceGraph(TextGraph):
         joined = _joined(ids, self._texts)
         if self._strip_space:
             joined = tf.strings.regex_replace(joined, r"\A ", "")
-        return _valid(joined, errors="replace")
+        return valid(joined, errors="replace")
 
 
 def import_tensorflow_text() -> Any:
@@ -527,7 +526,14 @@ def import_tensorflow_text() -> Any:
     return tensorflow_text
 
 
-def _valid(strings: tf.Tensor, errors: str = "ignore") -> tf.Tensor:
+def require_none(wrong: tf.Tensor, message: str, values: tf.Tensor | None = None) -> tf.Operation:
+    """Returns an assertion that no element is `wrong`; its message has the first one's value or index."""
+    first = tf.where(wrong)[:1] if values is None else tf.boolean_mask(values, wrong)[:1]
+    return tf.debugging.Assert(tf.equal(tf.size(first), 0), [message, first])
+
+
+def valid(strings: tf.Tensor, errors: str = "ignore") -> tf.Tensor:
+    """Returns strings without bytes that are not UTF-8, or with U+FFFD in their place ("replace")."""
     return tf.strings.unicode_transcode(strings, "UTF-8", "UTF-8", errors)
 
 

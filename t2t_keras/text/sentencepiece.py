@@ -10,7 +10,7 @@ import threading
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
-from t2t_keras.errors import UserError, importing, require_several
+from t2t_keras.errors import UserError, explained, importing, require_one_of, require_several
 from t2t_keras.ids import EOS_ID, PAD_ID, RESERVED_TOKENS
 from t2t_keras.text.encoders import TensorEncoder
 from t2t_keras.text.lines import require_unique
@@ -41,11 +41,8 @@ class SentencePieceEncoder(TensorEncoder):
 
     def __init__(self, filename: str | os.PathLike[str]):
         """Reads a model file; raises UserError if it is none, or if the package is missing."""
-        try:
-            with open(filename, "rb") as file:
-                model = file.read()
-        except OSError as error:
-            raise UserError(f"Cannot read {os.fspath(filename)}: {error.strerror}.") from error
+        with explained(f"Cannot read {os.fspath(filename)}", OSError), open(filename, "rb") as file:
+            model = file.read()
         self._set_model(model, os.fspath(filename))
 
     @classmethod
@@ -72,11 +69,7 @@ class SentencePieceEncoder(TensorEncoder):
         """
         require_several("generator", generator)
         train = import_sentencepiece().SentencePieceTrainer.train
-        if model_type not in MODEL_TYPES:
-            allowed = ", ".join(MODEL_TYPES)
-            raise UserError(
-                f"SentencePiece model {model_type!r} cannot be built; allowed: {allowed}."
-            )
+        require_one_of("the type of a SentencePiece model", model_type, MODEL_TYPES)
         require_unique([*RESERVED_TOKENS, *reserved_tokens], "reserved_tokens", "place")
         with_bytes = target_size >= _BYTES_FROM
         model = io.BytesIO()

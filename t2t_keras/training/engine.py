@@ -20,7 +20,7 @@ from t2t_keras import optimizers
 from t2t_keras.checkpoints.names import t2t_variables
 from t2t_keras.data import Batches
 from t2t_keras.data.on_the_fly import TextBatches
-from t2t_keras.errors import UserError, nearest
+from t2t_keras.errors import UserError, explained, require_one_of
 from t2t_keras.model_kinds import CLASSIFICATION
 from t2t_keras.schedules import learning_rate_schedule
 from t2t_keras.settings import HParams
@@ -53,7 +53,7 @@ def distribution(kind: str = "auto") -> Distribution:
     variable TF_CONFIG lists; TensorFlow must not have been used before. "auto" is "multi_worker" if
     TF_CONFIG is set, else "mirrored" if there are several devices, else "none".
     """
-    _require_one_of("distribute", kind, KINDS)
+    require_one_of("distribute", kind, KINDS)
     if kind == "auto" and os.environ.get("TF_CONFIG"):
         kind = "multi_worker"
     if kind == "multi_worker":
@@ -63,12 +63,6 @@ def distribution(kind: str = "auto") -> Distribution:
         return Distribution(tf.distribute.get_strategy(), 1, 1, 0)
     strategy = _mirrored(tuple(device.name for device in devices))
     return Distribution(strategy, len(devices), 1, 0)
-
-
-def _require_one_of(name: str, value: str, allowed: Sequence[str]) -> None:
-    if value not in allowed:
-        known = ", ".join(allowed)
-        raise UserError(f"{name} is {value!r}.{nearest(value, allowed)} Allowed: {known}.")
 
 
 @functools.cache  # two strategies in one process would use the same message numbers
@@ -93,10 +87,8 @@ def _multi_worker() -> Distribution:
             '"task": {"type": "worker", "index": 0}}; '
             f"got {config or 'nothing'}."
         ) from None
-    try:
+    with explained("the hosts of TF_CONFIG cannot train together", RuntimeError):
         strategy = tf.distribute.MultiWorkerMirroredStrategy()
-    except RuntimeError as error:
-        raise UserError(f"the hosts of TF_CONFIG cannot train together: {error}") from error
     return Distribution(strategy, strategy.num_replicas_in_sync, len(hosts), host)
 
 
@@ -217,7 +209,7 @@ class Engine:
         loss_multiplier: float = 1.0,
     ):
         precision = settings.precision or hp.activation_dtype
-        _require_one_of("precision", precision, PRECISIONS)
+        require_one_of("precision", precision, PRECISIONS)
         if not 0 <= settings.ema < 1:
             raise UserError(f"ema must be 0 (none) or more and less than 1, got {settings.ema}.")
         if not 0 <= settings.random_seed < 2**32:
@@ -438,10 +430,8 @@ class Engine:
 def freeze(model, pattern: str) -> None:
     """Freezes the weights whose T2T name contains a match of a regular expression."""
     named = t2t_variables(model)
-    try:
+    with explained(f"freeze={pattern!r} is not a regular expression", re.error):
         frozen = [name for name in named if re.search(pattern, name)]
-    except re.error as error:
-        raise UserError(f"freeze={pattern!r} is not a regular expression: {error}.") from error
     if len(frozen) in (0, len(named)):
         some = ", ".join(sorted(named)[:: max(1, len(named) // 3)])
         raise UserError(

@@ -14,7 +14,7 @@ import tensorflow as tf
 
 from t2t_keras.data import Problem, trim_padding
 from t2t_keras.decoding import Translator
-from t2t_keras.errors import UserError, nearest, warn
+from t2t_keras.errors import UserError, require_one_of, warn
 from t2t_keras.files import parse_json, write_text
 from t2t_keras.ids import EOS_ID, PAD_ID, until_eos, without_padding
 from t2t_keras.metrics import teacher_forced
@@ -269,7 +269,7 @@ class EarlyStopping:
     def __post_init__(self):
         if self.steps is not None and self.steps < 1:
             raise UserError(f"eval_early_stopping_steps must be 1 or more, got {self.steps}.")
-        require_metric(self.metric)
+        require_one_of("eval_early_stopping_metric", self.metric, METRICS)
 
     def reached(self, steps: Sequence[int], values: Sequence[float]) -> bool:
         """Returns True if the run should stop after `values` at `steps` (ascending)."""
@@ -303,7 +303,7 @@ def format_metrics(metrics: Mapping[str, float]) -> str:
 
 def require_metrics(problem, best_metric: str, early_stopping: EarlyStopping) -> None:
     """Raises a `UserError` unless evaluations of the problem have the metrics that a run needs."""
-    require_metric(best_metric)
+    require_one_of("best_metric", best_metric, METRICS)
     wanted = {best_metric}
     if early_stopping.steps is not None:
         wanted.add(early_stopping.metric)
@@ -315,12 +315,3 @@ def require_metrics(problem, best_metric: str, early_stopping: EarlyStopping) ->
         if name != problem.quality_metric:
             *most, last = dict.fromkeys(["loss", "accuracy", problem.quality_metric])
             raise UserError(f"{problem.name} has no {name}: choose {', '.join(most)} or {last}.")
-
-
-def require_metric(name: str) -> None:
-    """Raises a `UserError` unless it is the name of a metric."""
-    if name not in METRICS:
-        raise UserError(
-            f"{name!r} is not a metric of an evaluation; allowed: {', '.join(METRICS)}."
-            f"{nearest(name, METRICS)}"
-        )

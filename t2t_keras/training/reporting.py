@@ -10,7 +10,7 @@ import platform
 import shlex
 import sys
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -24,7 +24,7 @@ from tensorflow.core.util.event_pb2 import Event, SessionLog
 import t2t_keras
 from t2t_keras.checkpoints.run_directory import RUN_FILE, STARTS, read_settings
 from t2t_keras.data.records import message
-from t2t_keras.errors import UserError
+from t2t_keras.errors import explained
 from t2t_keras.files import write_json
 from t2t_keras.progress import Progress, duration
 from t2t_keras.settings import HParams
@@ -123,13 +123,8 @@ class EventLog:
         with self._writing():
             self._writer.flush()
 
-    @contextlib.contextmanager
-    def _writing(self) -> Iterator[None]:
-        try:
-            yield
-        except tf.errors.OpError as error:
-            reason = error.message.split("\n", 1)[0]
-            raise UserError(f"events in {self._directory} cannot be written: {reason}") from error
+    def _writing(self) -> contextlib.AbstractContextManager[None]:
+        return explained(f"events in {self._directory} cannot be written", tf.errors.OpError)
 
 
 def _write_start(directory: str, step: int) -> None:
