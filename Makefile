@@ -60,7 +60,7 @@ demo: $(VENV)/installed
 
 docs: $(VENV)/installed-docs
 	rm -rf build/pages && mkdir -p build/pages
-	cp -r README.md CHANGELOG.md docs build/pages
+	cp -r README.md CHANGELOG.md CONTRIBUTING.md SECURITY.md docs build/pages
 	$(BIN)/zensical build --clean --strict
 
 bench: $(VENV)/installed-bench

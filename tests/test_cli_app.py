@@ -290,6 +290,14 @@ def test_gpus_in_sight_are_what_worker_gpu_may_say(monkeypatch):
     assert app._devices_used() == 1
 
 
+@pytest.mark.parametrize(
+    "name",
+    ["avg", "bleu", "convert", "datagen", "decode", "eval", "export", "inspect", "query", "train"],
+)
+def test_help_fits_a_terminal(name):
+    assert max(map(len, toy.ran(name, "--help").stdout.splitlines())) <= 80
+
+
 def test_registry_help_names_what_there_is():
     lines = toy.ran("train", "--registry_help").stdout.split("\n")
     named = [line.split()[0] for line in lines if line.startswith("  ")]

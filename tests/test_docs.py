@@ -81,10 +81,6 @@ PAGES = {
             "beam_size=4,alpha=$alpha": "beam_size=1,extra_length=0,alpha=$alpha",
         },
     ),
-    "docs/data.md": Page(
-        files=("train.en.gz", "train.de.gz", "dev.en", "dev.de", "test.en", "test.de"),
-        replace={"--vocab_size=8000": "--vocab_size=100"},
-    ),
     "docs/extending.md": Page(
         replace={
             "--hparams=transformer_sorting": f"--hparams=transformer_sorting,{TINY}",
@@ -114,6 +110,19 @@ PAGES = {
         },
     ),
     "docs/inspect.md": Page(after="README.md"),
+    "docs/your-own-text.md": Page(
+        files=("train.en", "train.de", "new.en", "reference.de"),
+        replace={
+            "--vocab_size=4000": "--vocab_size=100",
+            "--dev_pairs=500": "--dev_pairs=5",
+            "--hparams=transformer_multi30k": f"--hparams=transformer_multi30k,{TINY}",
+            "--train_steps=4000 --local_eval_frequency=500": ONE_STEP,
+            "--decode_hparams=beam_size=1,extra_length=30": "",
+            "--num_last_checkpoints=3": "--num_last_checkpoints=1",
+            "--decode_to_file": f"{DECODE} --decode_to_file",
+            "--export_dir": f"--nowarm_up {DECODE} --export_dir",
+        },
+    ),
     "docs/serving.md": Page(
         after="README.md",
         replace={

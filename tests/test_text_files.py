@@ -221,6 +221,7 @@ def test_a_line_of_standard_input_may_be_too_long(monkeypatch):
     [
         ("absent", None, "Cannot read .*absent: No such file"),
         ("", None, "Cannot read .*: Is a directory"),
+        ("a\0b", None, "Cannot read .*: embedded null byte"),
         ("none.gz", b"no gzip at all", r"none\.gz is not a whole gzip file"),
     ],
 )

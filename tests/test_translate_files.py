@@ -190,7 +190,7 @@ def test_lines_that_are_not_utf8_are_skipped_counted_and_named(files, tmp_path):
     given += [f"--data_dir={tmp_path / 'data'}", "--vocab_size=60", *GENERATING]
     assert "train.src.gz, line 2: not UTF-8" in toy.complaint(toy.command("datagen", *given))
     lines = toy.ran("datagen", *given, "--skip_bad_lines").stdout.splitlines()
-    assert "    left out: 8 (8 not UTF-8 (lines 2, 5, 90, 91, 92, ...)), kept: 392" in lines
+    assert "    left out: 8 (8 not UTF-8 (line 2, 5, 90, 91, 92, ...)), kept: 392" in lines
     kept = [(row, row) for number, row in enumerate(rows, start=1) if number not in bad]
     assert stored(tmp_path / "data", "train") == sorted(kept)
     write_content(files["dev"][0], b"\xfc\n" * 30)

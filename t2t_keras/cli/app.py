@@ -9,6 +9,7 @@ import os
 import re
 import signal
 import sys
+import textwrap
 from collections.abc import Callable, Sequence
 
 from absl import app, flags
@@ -193,12 +194,13 @@ def _check_values(program: str, lenient: bool) -> None:
 
 def help_text(main: Main, program: str, required: Sequence[str]) -> str:
     """Returns the help: what the command does, examples, and its flags, the required ones first."""
-    about = (sys.modules[main.__module__].__doc__ or "").replace("`", "").strip()
+    about = (sys.modules[main.__module__].__doc__ or "").replace("`", "").strip().split("\n\n")
     found = {flag.name: flag for flag in flags.FLAGS.get_key_flags_for_module(program)}
     sections: dict[str, list[str]] = {"Required flags:": list(required)}
     for name in (name for name in found if name not in required):
         sections.setdefault(vars(found[name]).get("topic", "Flags:"), []).append(name)
-    lines = [about]
+    prose = (each if "\n  " in each else textwrap.fill(each, 80) for each in about)
+    lines = ["\n\n".join(prose)]
     for title, names in sections.items():
         lines += ["", title][: 2 * bool(names)] + [_help_on(found[name]) for name in names]
     return "\n".join(lines)

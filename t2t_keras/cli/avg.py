@@ -1,8 +1,8 @@
 """`t2t-keras-avg`: averages checkpoints of t2t_keras or tensor2tensor.
 
 Examples:
-    t2t-keras-avg --prefix=run --num_last_checkpoints=5 --output_path=averaged/model.ckpt
-    t2t-keras-avg --checkpoints=run/model.ckpt-900,run/model.ckpt-1000 --output_path=averaged/model.ckpt
+    t2t-keras-avg --prefix=run --num_last_checkpoints=5 --output_path=mean.ckpt
+    t2t-keras-avg --checkpoints=run/model.ckpt-900,run/model.ckpt-1000
 """
 
 from __future__ import annotations

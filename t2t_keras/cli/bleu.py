@@ -2,11 +2,11 @@
 
 Examples:
     t2t-keras-bleu --translation=test.translated.de --reference=test.de
-    t2t-keras-bleu --translation=base.de --translation=mine.de --reference=test.de \\
+    t2t-keras-bleu --translation=a.de --translation=b.de --reference=test.de \\
         --metrics=bleu,chrf,ter
     t2t-keras-bleu --translations_dir=translations --reference=test.de
-    t2t-keras-bleu --translation=test.summaries --reference=test.highlights --metrics=rouge
-    t2t-keras-bleu --translation=parsed.trees --reference=test.trees --metrics=parsing_f1
+    t2t-keras-bleu --metrics=rouge --translation=mine --reference=highlights
+    t2t-keras-bleu --metrics=parsing_f1 --translation=trees --reference=gold
 
 With several translations or references, --metrics or --confidence, it prints only the metrics' scores.
 Several translations are compared with the first one.

@@ -2,7 +2,7 @@
 
 Examples:
     t2t-keras-convert --checkpoint_path=run --output_path=model.keras
-    t2t-keras-convert --checkpoint_path=model.keras --output_path=converted/model.ckpt-1000
+    t2t-keras-convert --checkpoint_path=my.keras --output_path=mine/model.ckpt-0
 """
 
 from __future__ import annotations

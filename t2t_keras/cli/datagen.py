@@ -2,7 +2,7 @@
 
 Examples:
     t2t-keras-datagen --problem=translate_ende_numbers --data_dir=data
-    t2t-keras-datagen --problem=translate_files --train_files=train.en,train.de \\
+    t2t-keras-datagen --problem=translate_files --train_files=a.en,a.de \\
         --dev_files=dev.en,dev.de --data_dir=data
     t2t-keras-datagen --list  # problems, hparams sets and models
 """

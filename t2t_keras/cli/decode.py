@@ -1,7 +1,7 @@
 """`t2t-keras-decode`: translates a file or typed lines, or scores or aligns sentence pairs.
 
 Examples:
-    t2t-keras-decode --output_dir=run --decode_from_file=test.en --decode_to_file=test.de
+    t2t-keras-decode --output_dir=run --decode_from_file=test.en
     t2t-keras-decode --checkpoint_path=averaged/model.ckpt --decode_interactive
 
 Give --output_dir or --checkpoint_path, and one of --decode_from_file, --decode_interactive,
@@ -32,17 +32,25 @@ def define_flags() -> None:
     options.define(*options.TRAINED_MODEL)
     options.define_search()
     options.define_precision()
-    string("decode_from_file", "Text to translate, one sentence per line; -: standard input.")
-    string("decode_to_file", "Output file; default: a name by T2T's rule; -: standard output.")
-    string("decode_prefix_file", "Whole words that each translation begins with, a line for each.")
-    string("constraints_file", "Phrases that a line's translation must contain, tab-separated.")
-    switch("token_scores", "Write a tab and the scores of its tokens after each output.")
-    string("score_file", "Pairs to score, one SOURCE<tab>TARGET per line; -: standard input.")
-    string("align_file", "Pairs to word-align, one SOURCE<tab>TARGET per line; -: standard input.")
-    string("align_heads", "With --align_file: LAYER:HEAD, LAYER or mean; +1: a step later.", "mean")
-    string("align_reference", "With --align_file: gold alignments; prints each head's error rate.")
-    switch("raw", "Write the model's output unchanged: in parsing, tags instead of trees.")
-    switch("decode_interactive", "Translate lines as they are typed; q quits.")
+    with options.topic("Texts:"):
+        string("decode_from_file", "Text to translate, one sentence per line; -: standard input.")
+        string("decode_to_file", "Output file; default: a name by T2T's rule; -: standard output.")
+        string("decode_prefix_file", "Whole words that each translation begins with, line by line.")
+        string("constraints_file", "Phrases that a line's translation must contain, tab-separated.")
+        switch("raw", "Write the model's output unchanged: in parsing, tags instead of trees.")
+        switch("decode_interactive", "Translate lines as they are typed; q quits.")
+    with options.topic("Scores and alignments:"):
+        switch("token_scores", "Write a tab and the scores of its tokens after each output.")
+        string("score_file", "Pairs to score, one SOURCE<tab>TARGET per line; -: standard input.")
+        string(
+            "align_file", "Pairs to word-align, a SOURCE<tab>TARGET per line; -: standard input."
+        )
+        string(
+            "align_heads", "For --align_file: LAYER:HEAD, LAYER or mean; +1: a step later.", "mean"
+        )
+        string(
+            "align_reference", "For --align_file: gold alignments; prints each head's error rate."
+        )
 
 
 def main() -> None:

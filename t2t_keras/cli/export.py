@@ -1,7 +1,7 @@
 """`t2t-keras-export`: exports a trained model as a SavedModel or for CTranslate2.
 
 Example:
-    t2t-keras-export --output_dir=run --export_dir=served --decode_hparams=beam_size=4,alpha=0.6
+    t2t-keras-export --output_dir=run --decode_hparams=beam_size=4,alpha=0.6
 
 Give --output_dir or --checkpoint_path. A checkpoint of tensor2tensor may need --problem, --data_dir and
 --hparams_set.

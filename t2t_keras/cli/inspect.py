@@ -2,7 +2,8 @@
 
 Actions and examples:
     data: the batches of a problem: shapes, padding, lengths and some examples.
-        t2t-keras-inspect data --problem=translate_ende_numbers --hparams=transformer_base --data_dir=data
+        t2t-keras-inspect data --problem=translate_ende_numbers \\
+            --hparams=transformer_base --data_dir=data
     attention: an interactive page that shows the attention for one translation.
         t2t-keras-inspect attention --output_dir=run --text="A sentence."
 

@@ -1,8 +1,8 @@
 """`t2t-keras-train`: trains a problem with a set of hyperparameters.
 
 Examples:
-    t2t-keras-train --problem=translate_ende_numbers --hparams=transformer_numbers \\
-        --data_dir=data --output_dir=run --train_steps=1000 --generate_data
+    t2t-keras-train --problem=translate_ende_numbers --data_dir=data \\
+        --hparams=transformer_numbers --output_dir=run --generate_data
     t2t-keras-train --list  # problems, hparams sets and models
 
 The same command resumes a run that was stopped, and so does --output_dir alone, also with more --train_steps.

@@ -245,13 +245,13 @@ def text_size(path: PathLike, errors: str = "strict") -> TextSize:
     try:
         status = os.stat(path)
         return _text_size(path, status.st_size, status.st_mtime_ns, errors)
-    except (UnicodeDecodeError, OSError, EOFError, zlib.error):
+    except (ValueError, OSError, EOFError, zlib.error):
         for _ in iterate_lines(path):  # raises an error with the line number
             pass
         raise
 
 
-def require_parallel(first: Path, second: Path, errors: str = "strict") -> int:
+def require_parallel(first: Path, second: Path, *, errors: str = "strict") -> int:
     """Checks that two text files are not empty and have the same number of lines; returns it."""
     counts = []
     for path in (first, second):
@@ -268,9 +268,9 @@ def require_parallel(first: Path, second: Path, errors: str = "strict") -> int:
     return counts[0]
 
 
-def read_pairs(first: Path, second: Path, errors: str = "strict") -> Iterator[Pair]:
+def read_pairs(first: Path, second: Path, *, errors: str = "strict") -> Iterator[Pair]:
     """Yields the stripped lines of two parallel files side by side; `errors` is that of `open`."""
-    require_parallel(first, second, errors)
+    require_parallel(first, second, errors=errors)
     with _open_text(first, errors) as one, _open_text(second, errors) as other:
         yield from zip(map(str.strip, one), map(str.strip, other), strict=True)
 

@@ -237,7 +237,7 @@ class ParallelFiles(PairSource):
         """Returns the number of lines, or that of the pairs held out."""
         if self.dev_pairs and split == DatasetSplit.EVAL:
             return len(self._held_out)
-        return require_parallel(*self.files[split], self._errors.get(split, "strict"))
+        return require_parallel(*self.files[split], errors=self._errors.get(split, "strict"))
 
     def description(self, split: str) -> dict:
         """Returns the paths of the files and digests of their contents."""
@@ -250,14 +250,14 @@ class ParallelFiles(PairSource):
     def _lines(self, split: str) -> Iterator[tuple[str, str]]:
         """Yields the pairs of the files; counts and names those that are skipped."""
         bad, errors = list[int](), self._errors.get(split, "strict")
-        for number, pair in enumerate(read_pairs(*self.files[split], errors), start=1):
+        for number, pair in enumerate(read_pairs(*self.files[split], errors=errors), start=1):
             if errors == "strict" or not _ESCAPED.search("".join(pair)):
                 yield pair
             else:
                 bad.append(number)
         if bad:
             shown = ", ".join(map(str, bad[:5])) + ", ..." * (len(bad) > 5)
-            self.left_out = {f"not UTF-8 (lines {shown})": len(bad)}
+            self.left_out = {f"not UTF-8 (line {shown})": len(bad)}
 
     @cached_property
     def _held_out(self) -> dict[tuple[str, str], None]:

@@ -53,6 +53,7 @@ def iterate_raw_lines(path: str | os.PathLike[str] | None) -> Iterator[bytes]:
     name = "standard input" if path is None else os.fspath(path)
     with (
         explained(f"Cannot read {name}", OSError),
+        explained(f"Cannot read {name!r}", ValueError),  # NUL in its name
         explained(f"{name} is not a whole gzip file", gzip.BadGzipFile, EOFError, zlib.error),
         contextlib.nullcontext(sys.stdin.buffer) if path is None else open(name, "rb") as stored,
     ):
