@@ -45,7 +45,7 @@ def require_one_of(name: str, value: Any, allowed: Collection[str]) -> None:
 def require_several(name: str, texts: Any) -> None:
     """Raises a `UserError` for one text in the place of several, whose letters would count as texts."""
     if isinstance(texts, str | bytes):
-        raise UserError(f"{name} takes a list of texts, got one, {texts!r}: put it in brackets.")
+        raise UserError(f"{name} takes a list of texts, got one, {texts!r}: put it in a list.")
 
 
 def reason_of(error: BaseException) -> str:

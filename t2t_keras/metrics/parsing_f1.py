@@ -10,7 +10,7 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from t2t_keras.errors import UserError
+from t2t_keras.errors import UserError, require_several
 
 if TYPE_CHECKING:
     from t2t_keras.parsing.trees import Tree
@@ -131,9 +131,8 @@ def parsing_f1(
     Raises:
         UserError: the numbers of trees differ or are 0.
     """
-    for name, trees in (("gold_trees", gold_trees), ("predicted_trees", predicted_trees)):
-        if isinstance(trees, str):
-            raise UserError(f"{name} is one string; give a list of trees, each a string or Tree.")
+    require_several("gold_trees", gold_trees)
+    require_several("predicted_trees", predicted_trees)
     if len(gold_trees) != len(predicted_trees):
         raise UserError(
             f"{len(gold_trees)} gold trees but {len(predicted_trees)} predicted ones; "
