@@ -262,10 +262,7 @@ class TokenFit(keras.Model):
             ours = [metric.name for metric in self._token_means.metrics]
             metrics = [each for each in keras.tree.flatten(metrics) if each not in ours]
             if twice := [each.name for each in metrics if getattr(each, "name", None) in ours]:
-                raise UserError(
-                    f"the Transformer reports its own {twice[0]!r}, over tokens without padding: give "
-                    "your metric another name."
-                )
+                raise UserError(f"the Transformer has its own {twice[0]!r}: rename your metric.")
         super().compile(optimizer, loss, loss_weights, metrics, **kwargs)
 
     def compile_from_config(self, config):  # Keras's leaves out a `compile` of a subclass
