@@ -66,17 +66,15 @@ def load(
         raise UserError("there is nothing to load: the list of checkpoints is empty.")
     paths = [os.path.expanduser(os.fspath(each)) for each in paths]
     own, *others = paths
-    what = ""
-    if own.endswith(".keras") and os.path.isfile(own):
-        what = "a Keras model, which has its own settings and no vocabulary"
-    elif os.path.isdir(own) and any(glob.glob(f"{glob.escape(own)}/{name}") for name in _EXPORTS):
-        what = "an export, which has its own vocabulary and settings"
-    if what and not others:
+    is_keras = own.endswith(".keras") and os.path.isfile(own)
+    exported = (glob.glob(f"{glob.escape(own)}/{name}") for name in _EXPORTS if os.path.isdir(own))
+    if not others and (is_keras or any(exported)):
+        what = "a Keras model" if is_keras else "an export"
         given = (problem, data_dir, hparams, model, decode_hparams or None, precision)
         for value in (*given, target_space_id):
             if value is not None:
-                raise UserError(f"{own} is {what}: leave out {value!r}.")
-        return ExportedModel(own) if os.path.isdir(own) else keras.models.load_model(own)
+                raise UserError(f"{own} is {what} with its own settings: leave out {value!r}.")
+        return keras.models.load_model(own) if is_keras else ExportedModel(own)
     return TrainedModel(
         paths,
         problem=problem,

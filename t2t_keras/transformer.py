@@ -132,13 +132,9 @@ class Transformer(TokenFit):
         self.target_space_id = target_space_id
         self.remat = remat
         self.has_encoder = source_vocab_size is not None
-        self.kind = (
-            CLASSIFICATION
-            if self.classifies
-            else TRANSLATION
-            if self.has_encoder
-            else LANGUAGE_MODEL
-        )
+        self.kind = TRANSLATION if self.has_encoder else LANGUAGE_MODEL
+        if self.classifies:
+            self.kind = CLASSIFICATION
         self.prepends = hp.prepend_mode != "none"
         self._learns_inputs = hp.prepend_mode == "prepend_inputs_masked_attention"
         self.has_memory = self.has_encoder and not self.classifies
@@ -203,10 +199,11 @@ class Transformer(TokenFit):
             setattr(self, position.name, position)
 
     def build(self, input_shape=None):
-        hidden = (None, None, self.hp.hidden_size)
-        for embedding in (self.source_embedding, self.target_embedding, self.softmax):
+        ids, hidden = (None, None), (None, None, self.hp.hidden_size)
+        three = (self.source_embedding, self.target_embedding, self.softmax)
+        for embedding, shape in zip(three, (ids, ids, hidden), strict=True):
             if embedding is not None and not embedding.built:
-                embedding.build()
+                embedding.build(shape)
         if self.has_target_space:
             self.target_space_table = self.add_weight(
                 shape=(TARGET_SPACES, self.hp.hidden_size),
@@ -224,7 +221,12 @@ class Transformer(TokenFit):
         self.built = True
 
     @property
-    def embeddings(self) -> tuple[layers.SharedEmbedding, ...]:
+    def layers(self):
+        # For `summary`, which would show rows without shape or weights.
+        return [layer for layer in super().layers if not isinstance(layer, layers.Dropout)]
+
+    @property
+    def embeddings(self) -> tuple[Any, ...]:
         """Source embedding, target embedding and softmax, if present; shared ones are one object."""
         three = (self.source_embedding, self.target_embedding, self.softmax)
         return tuple(embedding for embedding in three if embedding is not None)

@@ -57,7 +57,9 @@ print(*model({{"inputs": numpy.array([[2, 3, 1]])}})[0].numpy(), type(model.opti
     wanted = model({"inputs": np.array([[2, 3, 1]])})[0]
     np.testing.assert_allclose(np.array(logits, float), wanted, atol=1e-6)
     assert module == "t2t_keras.optimizers"
-    with pytest.raises(UserError, match="no vocabulary: leave out 'translate_encs"):
+    with pytest.raises(
+        UserError, match="is a Keras model with its own settings: leave out 'translate_encs"
+    ):
         t2t.load(tmp_path / "model.keras", problem=BYTES)
 
 
@@ -150,5 +152,5 @@ def test_says_what_is_missing(of_t2t, tmp_path):
         t2t.load(tmp_path / "absent")
     (tmp_path / "export" / "3").mkdir(parents=True)
     (tmp_path / "export" / "3" / "saved_model.pb").touch()
-    with pytest.raises(UserError, match="is an export, which has its own"):
+    with pytest.raises(UserError, match="is an export with its own"):
         t2t.load(tmp_path / "export", decode_hparams="beam_size=1")

@@ -2,6 +2,7 @@
 
 import functools
 import json
+import re
 
 import keras
 import numpy as np
@@ -55,6 +56,17 @@ def test_config_has_the_set_and_what_was_added_to_it():
     assert again.hp == hp
     assert again.hp.set_name == "transformer_base"
     assert again.hp.replace(rare_words=1).rare_words == 1.0
+
+
+def test_the_summary_has_shapes_and_no_dropouts(model_of):
+    lines = []
+    model_of("separate").summary(line_length=100, print_fn=lines.append)
+    rows = re.findall(r"(\w+) \(\w+\) +│ (\(.*?\)|\?) ", lines[0])
+    sided = [
+        f"{side}_{part}" for side in ("source", "target") for part in ("embedding", "position")
+    ]
+    hidden = dict.fromkeys([*sided, "encoder", "decoder"], "(None, None, 16)")
+    assert dict(rows) == hidden | {"softmax": "(None, None, 23)"}
 
 
 def test_saved_models_load_in_a_fresh_process(tmp_path, model_of):

@@ -253,8 +253,8 @@ class SearchRequest(NamedTuple):
 def _by_backend(model, inputs, request: SearchRequest) -> SearchResult:
     """Searches on JAX or PyTorch; what was compiled for the same options is used again."""
     searches = cache_of(model, "_searches")
-    seed, choose = request.seed, most_likely
-    if seed is not None:
+    choose: Any = most_likely
+    if (seed := request.seed) is not None:
         choose = Draw(request.temperature, request.top_k, request.top_p)
         seed = np.random.default_rng(int(seed)).integers(2**31)  # on PyTorch, steps are added to it
     strategy = request.made_strategy(choose, written)

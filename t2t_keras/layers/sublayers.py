@@ -122,8 +122,8 @@ class SettingsLayer(keras.layers.Layer):
         part.build((None, None, input_size))
         return part
 
-    def compute_output_shape(self, x_shape, *other_shapes):
-        return x_shape
+    def compute_output_shape(self, *shapes, **named):  # `summary` names them as `build` does
+        return [*shapes, *named.values()][0]
 
     def compute_output_spec(self, *args, **kwargs):
         # By tracing: the number of outputs, or their shape, may depend on an argument of the call.
@@ -162,9 +162,6 @@ class Dropout(SettingsLayer):
             return keras.random.dropout(x, self.rate, noise_shape=shape, seed=self._seed)
         keep = _scope.keep_mask(shape, self.rate)
         return ops.where(keep, x * (1.0 / (1.0 - self.rate)), 0)
-
-
-# The parts around and after attention: feed-forward, layer normalisation, dropout and residual
 
 
 @keras.saving.register_keras_serializable("t2t_keras")
@@ -403,7 +400,7 @@ class SharedEmbedding(SettingsLayer):
         return previous_mask if len(ids.shape) > 2 else ids != PAD_ID
 
     def compute_output_shape(self, ids_shape):
-        return (*ids_shape, self.hidden_size)
+        return (*ids_shape[:2], self.vocab_size if len(ids_shape) > 2 else self.hidden_size)
 
 
 # Position encodings: sinusoids (section 3.5 of the paper) or learned vectors
@@ -491,10 +488,7 @@ class PositionEncoding(SettingsLayer):
         return ops.cast(ops.cast(x, "float32") + signal, self.compute_dtype)
 
     def signal(self, position, channels: int):
-        """Returns what is added at positions of any shape: [..., channels], also in steps of a search.
-
-        A subclass may override it, and set it as the `position_class` of a `Transformer`.
-        """
+        """Returns what is added at positions of any shape: [..., channels]. A subclass may override it."""
         if self.kind in SINUSOIDS:
             return SINUSOIDS[self.kind](position, channels)
         row = ops.cast(position, "int32")
