@@ -89,16 +89,15 @@ class Setting(NamedTuple):
         """
         if value is None and self.optional:
             return None
-        is_list = isinstance(self.default, tuple)
-        if is_list and not isinstance(value, list | tuple):
+        if self.is_list and not isinstance(value, list | tuple):
             raise self.refusal(name, value, what)
         elements = []
-        for element in value if is_list else [value]:
+        for element in value if self.is_list else [value]:
             typed = self._typed(element)
             if typed is None or not self.allowed.takes(typed):
                 raise self.refusal(name, element, what)
             elements.append(typed)
-        return tuple(elements) if is_list else elements[0]
+        return tuple(elements) if self.is_list else elements[0]
 
     def _typed(self, value: Any) -> Any:
         """Returns a value as the declared type; None if it is of another or too large."""

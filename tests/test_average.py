@@ -246,7 +246,7 @@ def test_damaged_ones_are_passed_over_with_a_warning(directory, capsys):
     warnings = capsys.readouterr().err.strip().split("\n")
     for prefix, warning in zip(damaged, warnings, strict=True):
         assert warning.startswith(f"warning: checkpoint {prefix} cannot be read: ")
-        assert warning.endswith("; it is left out")
+        assert warning.endswith(". It is left out.")
     # Nor do their times count.
     assert last_checkpoints(str(directory), minutes=20) == prefixes(directory, 10, 30, 50)
 

@@ -11,7 +11,7 @@ import numpy as np
 from t2t_keras.checkpoints import run_directory, t2t
 from t2t_keras.checkpoints.names import SCOPE, is_weight
 from t2t_keras.checkpoints.run_directory import AVERAGES, INFERENCE_ONLY, read_settings
-from t2t_keras.errors import UserError, warn
+from t2t_keras.errors import UserError, explained, warn
 from t2t_keras.files import json_text, locked_directory, locked_name, writing
 from t2t_keras.network_settings import INFERENCE_SETTINGS
 
@@ -185,15 +185,14 @@ def last_checkpoints(
         if step < min_steps or (max_steps and step > max_steps):
             continue
         try:
-            written = os.path.getmtime(candidate + ".index")
-            if minutes and written > before - 0.95 * 60 * minutes:  # the time to write one varies
-                continue
-            t2t.require_whole(candidate)
-        except OSError as error:  # a run may still be removing old checkpoints
-            warn(f"checkpoint {candidate} cannot be read: {error.strerror}; it is left out")
-            continue
+            # A run may still be removing old ones.
+            with explained(f"checkpoint {candidate} cannot be read", OSError):
+                written = os.path.getmtime(candidate + ".index")
+                if minutes and written > before - 0.95 * 60 * minutes:  # writing one takes time
+                    continue
+                t2t.require_whole(candidate)
         except UserError as error:
-            warn(f"{error}; it is left out")
+            warn(f"{error} It is left out.")
             continue
         chosen.append(candidate)
         before = written

@@ -57,6 +57,3 @@ def main() -> None:
 
 
 run = app.command(define_flags, main)
-
-if __name__ == "__main__":
-    run()

@@ -92,6 +92,3 @@ def load_keras(path: str):
 
 
 run = app.command(define_flags, main, required=["checkpoint_path", "output_path"])
-
-if __name__ == "__main__":
-    run()

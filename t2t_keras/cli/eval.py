@@ -82,7 +82,7 @@ def evaluation(first: str) -> Callable[[str], None]:
         folder = "eval" if split == "dev" else f"eval_{split}"
         log = EventLog(os.path.join(os.path.dirname(first), folder))
     except UserError as error:
-        warn(f"{error}: no scalars for TensorBoard")
+        warn(f"{error} There are no scalars for TensorBoard.")
 
     def evaluate(prefix: str) -> None:
         step = checkpoints.load_t2t(model, prefix)
@@ -126,7 +126,7 @@ def checkpoints_of_run(directory: str, min_steps: int, wait_minutes: float) -> I
             try:
                 require_whole(new[0])
             except UserError as error:
-                warn(f"{error}; skipping it")
+                warn(f"{error} It is skipped.")
             else:
                 yield new[0]
             last = time.monotonic()
@@ -137,6 +137,3 @@ def checkpoints_of_run(directory: str, min_steps: int, wait_minutes: float) -> I
 
 
 run = app.command(define_flags, main)
-
-if __name__ == "__main__":
-    run()

@@ -79,6 +79,3 @@ def answer(client, text: str) -> None:
 
 
 run = app.command(define_flags, main)
-
-if __name__ == "__main__":
-    run()

@@ -106,7 +106,7 @@ class RunCheckpoints:
                 arrays = t2t.read(prefix)
             except UserError as error:
                 errors.append(str(error))
-                warn(f"{error}; it is left out")
+                warn(f"{error} It is left out.")
                 self._damaged.add(prefix)
                 continue
             t2t.assign(self.engine.model, arrays, prefix)
@@ -126,7 +126,7 @@ class RunCheckpoints:
         if errors:
             raise UserError(
                 f"none of the {len(found)} checkpoints in {self.directory} can be read; the first: "
-                f"{errors[-1]}. Remove them to start a new run."
+                f"{errors[-1]} Remove them to start a new run."
             )
         return None
 
