@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from t2t_keras.trained_model import load as load
     from t2t_keras.transformer import Transformer as Transformer
 
-__version__ = "0.1.0"
+__version__ = "0.2.0"
 
 _FROM = {
     "Transformer": "transformer",
