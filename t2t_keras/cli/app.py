@@ -82,8 +82,6 @@ def command(
         if not lenient:
             sys.exit(0)
 
-    if main.__module__ == "__main__":  # `python -m t2t_keras.cli.bleu`: a command's last line
-        run()
     return run
 
 

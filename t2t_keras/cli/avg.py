@@ -57,3 +57,6 @@ def main() -> None:
 
 
 run = app.command(define_flags, main)
+
+if __name__ == "__main__":
+    run()

@@ -275,3 +275,6 @@ def _require_as_many(path: str, lines: Sequence[str], references: list[Text]) ->
 
 
 run = app.command(define_flags, main, required=["translation", "reference"])
+
+if __name__ == "__main__":
+    run()

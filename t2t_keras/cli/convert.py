@@ -92,3 +92,6 @@ def load_keras(path: str):
 
 
 run = app.command(define_flags, main, required=["checkpoint_path", "output_path"])
+
+if __name__ == "__main__":
+    run()

@@ -101,3 +101,6 @@ def describe(problem, data_dir: str) -> list[str]:
 
 
 run = app.command(define_flags, main, required=["problem", "data_dir"])
+
+if __name__ == "__main__":
+    run()

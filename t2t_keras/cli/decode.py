@@ -279,3 +279,6 @@ def format_token_scores(rows) -> list[str]:
 
 
 run = app.command(define_flags, main)
+
+if __name__ == "__main__":
+    run()

@@ -137,3 +137,6 @@ def checkpoints_of_run(directory: str, min_steps: int, wait_minutes: float) -> I
 
 
 run = app.command(define_flags, main)
+
+if __name__ == "__main__":
+    run()

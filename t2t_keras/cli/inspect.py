@@ -188,3 +188,6 @@ def _figure_to_write() -> str | None:
 
 _ACTIONS = {"data": inspect_data, "attention": inspect_attention}
 run = app.command(define_flags, main, most_arguments=1)
+
+if __name__ == "__main__":
+    run()

@@ -79,3 +79,6 @@ def answer(client, text: str) -> None:
 
 
 run = app.command(define_flags, main)
+
+if __name__ == "__main__":
+    run()

@@ -180,3 +180,6 @@ def _keep_compiled(output_dir: str) -> None:
 
 
 run = app.command(define_flags, main, required=["problem", "hparams", "data_dir", "output_dir"])
+
+if __name__ == "__main__":
+    run()

@@ -148,11 +148,7 @@ class Translator:
         return list(self.batcher.results(sentences))
 
     def translate_lines(
-        self,
-        lines: Iterable[Line],
-        skip: int = 0,
-        done: Callable[[BatchDone], None] | None = None,
-        known: Collection[int] = (),
+        self, lines: Iterable[Line], skip: int = 0, done: Done = None, known: Collection[int] = ()
     ) -> Iterator[Translation]:
         """Yields the translations of any number of lines, in order.
 
@@ -162,9 +158,7 @@ class Translator:
         """
         return self.batcher.results(map(self._sentence, lines), skip, done, known)
 
-    def translate_ids(
-        self, ids: Iterable[Any], done: Callable[[BatchDone], None] | None = None
-    ) -> list[Translation]:
+    def translate_ids(self, ids: Iterable[Any], done: Done = None) -> list[Translation]:
         """Translates rows of source ids that end with the end of sentence.
 
         Args:
@@ -319,6 +313,10 @@ class BatchDone(NamedTuple):
     results: list[tuple[int, Any]]  # numbers of items and their results
 
 
+Done = Callable[[BatchDone], None] | None
+"""What is called after every batch."""
+
+
 class BatchLimits(NamedTuple):
     """The sizes of batches; 0: no limit."""
 
@@ -355,11 +353,7 @@ class LengthBatcher:
         return number - number % self.limits.window if self.limits.window else 0
 
     def results(
-        self,
-        items: Iterable[Any],
-        skip: int = 0,
-        done: Callable[[BatchDone], None] | None = None,
-        known: Collection[int] = (),
+        self, items: Iterable[Any], skip: int = 0, done: Done = None, known: Collection[int] = ()
     ) -> Iterator[Any]:
         """Yields the result of every item after the first `skip`, in order, as soon as possible.
 
@@ -521,11 +515,7 @@ class PairScorer:
         self.batcher = LengthBatcher(self, limits, self.report)
 
     def score_lines(
-        self,
-        lines: Iterable[Line],
-        skip: int = 0,
-        done: Callable[[BatchDone], None] | None = None,
-        known: Collection[int] = (),
+        self, lines: Iterable[Line], skip: int = 0, done: Done = None, known: Collection[int] = ()
     ) -> Iterator[PairScore]:
         """Yields each target's mean loss per token with the end of sentence, without label smoothing.
 
