@@ -105,6 +105,7 @@ PAGES = {
         },
     ),
     "docs/inspect.md": Page(after="README.md"),
+    "docs/keras.md": Page({"EPOCHS = 10": "EPOCHS = 1", "10_500": "564"}),
     "docs/serving.md": Page(
         after="README.md",
         replace={
