@@ -123,6 +123,7 @@ PAGES = {
             "--export_dir": f"--nowarm_up {DECODE} --export_dir",
         },
     ),
+    "docs/keras.md": Page({"EPOCHS = 10": "EPOCHS = 1", "10_500": "564"}),
     "docs/serving.md": Page(
         after="README.md",
         replace={
