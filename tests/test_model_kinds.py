@@ -175,7 +175,7 @@ CONSUMERS = {
         attended,
         {
             **OF_ONE,
-            **dict.fromkeys(NEEDS_BOTH, "only be shown for models with an encoder and a decoder"),
+            **dict.fromkeys(NEEDS_BOTH, "needs a model with an encoder and a decoder"),
         },
     ),
     "alignment": (aligned, {**OF_ONE, **NEEDS_BOTH}),
