@@ -468,7 +468,7 @@ def test_parse_tree_is_drawn(show):
     assert len(texts(page, "#tree line")) == 9
     scroller = "document.querySelector('#tree .scroll')"
     for left, cue in ((0, "scroll cut-right"), (999, "scroll cut-left")):
-        page.size(160, 740)
+        page.size(90, 740)
         page.evaluate(f"{scroller}.scrollLeft = {left}")
         page.drawn()
         assert page.evaluate(f"{scroller}.className") == cue
