@@ -293,7 +293,8 @@ class SubwordTextEncoder(TensorEncoder):
         for place, subtoken in enumerate(self._sorted[1:]):
             self._shorter.append(self._prefix_of(subtoken, place))
         self._longest = max(map(len, self._sorted))
-        self._cached = functools.lru_cache(_CACHED)(self._encode_token)
+        self._recent: dict[str, tuple[int, ...]] = {}
+        self._earlier: dict[str, tuple[int, ...]] = {}
 
     @property
     def all_subtoken_strings(self) -> tuple[str, ...]:
@@ -307,14 +308,14 @@ class SubwordTextEncoder(TensorEncoder):
     def encode(self, text: str) -> list[int]:
         """Returns the subtoken ids of `text`."""
         ids: list[int] = []
+        known = self._recent.get
         for token in tokenizer.encode(text):
-            is_short = len(token) <= _LONGEST_CACHED
-            ids += self._cached(token) if is_short else self._encode_token(token)
+            ids += known(token) or self._encode_uncached(token)
         return ids
 
     def encode_without_tokenizing(self, token_text: str) -> list[int]:
         """Returns the subtoken ids of a text that is one token (T2T's name)."""
-        return [*self._encode_token(token_text)]
+        return [*self._encode_uncached(token_text)]
 
     def decode(self, ids: Iterable[int], strip_extraneous: bool = False) -> str:
         """Returns the text of subtoken ids; ids out of range are ignored."""
@@ -344,6 +345,19 @@ class SubwordTextEncoder(TensorEncoder):
 
     def _make_graph(self, modules):
         return modules.SubwordGraph(self._entries, self._ids, self._alphabet)
+
+    def _encode_uncached(self, token: str) -> tuple[int, ...]:
+        """Encodes a token that is not in the cache `_recent`.
+
+        A full `_recent` becomes `_earlier`; tokens found there move back. So memory is bounded, and
+        frequent tokens stay cached.
+        """
+        ids = self._earlier.get(token) or self._encode_token(token)
+        if len(token) <= _LONGEST_CACHED:
+            if len(self._recent) >= _CACHED:
+                self._earlier, self._recent = self._recent, {}
+            self._recent[token] = ids
+        return ids
 
     def _encode_token(self, token: str) -> tuple[int, ...]:
         spelled = escape(token, self._alphabet)
