@@ -164,9 +164,12 @@ class Stack(TransformerLayer):
         self.num_layers = num_layers
         self.proximity_bias = proximity_bias
         self.remat = remat
-        # Seeded by Python's random state without a draw from it: initial weights are as without remat.
-        seed = random.Random(repr(random.getstate())).randrange(2**31)
-        self.mask_seed = keras.random.SeedGenerator(seed) if remat else None
+        self.mask_seed = None
+        if (
+            remat
+        ):  # Python's random state seeds it without a draw: initial weights are as without remat
+            seed = random.Random(repr(random.getstate())).randrange(2**31)
+            self.mask_seed = keras.random.SeedGenerator(seed)
 
     def build(self, x_shape, *memory_shape):
         for i in range(self.num_layers):
