@@ -1,5 +1,6 @@
 """Models with weights in 8 bits: their products, searches, exports and commands."""
 
+import contextlib
 import copy
 
 import keras
@@ -176,3 +177,20 @@ def test_refused(model, monkeypatch):
     monkeypatch.setattr(precision, "has_int8", lambda: False)
     with pytest.raises(UserError, match=r"int8 needs oneDNN.*, or choose another precision"):
         in_precision(model, "int8")
+
+
+@pytest.mark.parametrize("before", [False, True])
+def test_threads_leave_grappler_as_it_was(before):
+    def is_off():
+        return tf.config.optimizer.get_experimental_options()["disable_meta_optimizer"]
+
+    small = in_precision(small_model("num_hidden_layers=1"), "int8")
+    tf.config.optimizer.set_experimental_options({"disable_meta_optimizer": before})
+    try:
+        one, two = (precision.constants_not_copied(small) for _ in range(2))
+        with contextlib.ExitStack() as later, one:
+            later.enter_context(two)
+            assert is_off()
+        assert is_off() == before
+    finally:
+        tf.config.optimizer.set_experimental_options({"disable_meta_optimizer": False})
