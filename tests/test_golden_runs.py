@@ -15,13 +15,16 @@ from t2t_keras.checkpoints.t2t import model_arrays
 from t2t_keras.training import Engine, EngineSettings
 
 RUNS = ("adafactor", "characters_clipped", "clip_and_decay", "multistep8", "multistep8_clipped")
-ADAFACTOR = 5e-4
-"""Of its weights: it divides a gradient by its own size, so that rounding of small ones counts too."""
+ADAFACTOR = 2e-3
+"""Of its weights and norms after step 2: it divides a gradient by its own size, so that rounding grows.
+
+First weights changed by 1e-7 of themselves end up to 6e-4 apart, and up to 1.2e-3 from T2T's (eight tries).
+"""
 NO_DROPOUT = "attention_dropout=0.0,relu_dropout=0.0,layer_prepostprocess_dropout=0.0"
 
 
 def differences(folder):
-    """Returns the largest relative errors of a run, by quantity."""
+    """Returns the largest relative errors of a run, by quantity and number of steps made."""
     config = json.loads((folder / "config.json").read_text())
     hp = t2t.registry.hparams(config["hparams_set"], config["overrides"]).override(NO_DROPOUT)
     engine = Engine(
@@ -36,10 +39,11 @@ def differences(folder):
     t2t.checkpoints.load_t2t(engine.model, str(folder / "model.ckpt-0"))
     run = np.load(folder / "run.npz")
     steps = sum(name.startswith("inputs/") for name in run)
-    found = {"loss": 0.0, "learning rate": 0.0, "norm": 0.0, "weights": 0.0}
+    found: dict[tuple[str, int], float] = {}
 
     def compare(what, ours, theirs):
-        found[what] = max(found[what], golden.relative_error(ours, theirs))
+        key = (what, step + 1)
+        found[key] = max(found.get(key, 0), golden.relative_error(ours, theirs))
 
     for step in range(steps):
         compare("learning rate", engine.learning_rate, run[f"learning_rate/{step}"])
@@ -61,7 +65,7 @@ def differences(folder):
 @pytest.mark.parametrize("name", RUNS)
 def test_trains_as_t2t_did(name):
     found = differences(golden.FOLDER / "runs" / name)
-    if name == "adafactor":
-        assert found.pop("weights") < ADAFACTOR
-        assert found.pop("norm") < ADAFACTOR
+    for what, steps in list(found):
+        if name == "adafactor" and what in ("weights", "norm") and steps > 2:
+            assert found.pop((what, steps)) < ADAFACTOR
     assert max(found.values()) < golden.RELATIVE, found
