@@ -125,7 +125,7 @@ class DecodeLoop:
             scores=tf.zeros(rows),
             token_scores=tf.zeros([*rows, longest]),
         )
-        start = self.remove_finished(SearchState(tf.constant(0), active, nothing))
+        start = SearchState(tf.constant(0), active, nothing)
         # Once, not at every step. (Layers in 8 bits compare the values of their variables.)
         kernels = self.model.step_kernels()
         if self.request.kernels is not None:  # made before: what is made here only has their shapes
