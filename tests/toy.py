@@ -172,6 +172,9 @@ def _become(argv, directory, environment, standard, eagerly):
     sys.argv = argv
     if argv[:2] == ["python", "-c"]:
         return exec(argv[2], {"__name__": "__main__"})
+    if argv[:2] == ["python", "-m"]:
+        sys.argv = argv[2:]
+        return runpy.run_module(argv[2], run_name="__main__", alter_sys=True)
     if argv[0].endswith(".py"):
         sys.path.insert(0, str(Path(argv[0]).parent))
         return runpy.run_path(argv[0], run_name="__main__")

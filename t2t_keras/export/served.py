@@ -20,7 +20,7 @@ from t2t_keras.inspection.alignment import (
     unknown_spaces,
 )
 from t2t_keras.model_kinds import CLASSIFICATION, LANGUAGE_MODEL, TRANSLATION
-from t2t_keras.precision import weights_read
+from t2t_keras.precision import in_8_bits, weights_read
 from t2t_keras.settings import INT32
 from t2t_keras.text.encoders import ClassLabelEncoder, TokenTextEncoder, require_vocabulary
 from t2t_keras.text.graph import SPACES, require_none, valid
@@ -117,9 +117,10 @@ class _Served(tf.Module):
     def signatures(self) -> dict:
         """Returns the functions by their names in a SavedModel."""
         functions = {name: getattr(self, name) for name in self.names}
-        for function in functions.values():
-            function.get_concrete_function()
-        self._weights = self._parts.weights()  # in 8 bits it is now known which are not needed
+        if in_8_bits(self._parts.model):  # which weights are not needed is known from its graphs
+            for function in functions.values():  # others are made by `save`, which makes all again
+                function.get_concrete_function()
+            self._weights = self._parts.weights()
         return functions
 
 
