@@ -183,7 +183,7 @@ def run_block(block, page, directory):
         if run[0] == "bash":
             done = subprocess.run(run, capture_output=True, text=True, **options)
         else:
-            few = bool(re.search(of_few_steps, code))
+            few = bool(re.search(of_few_steps, " ".join(run)))
             done = toy.forked(run, eagerly=few, input=given, **options)
         assert done.returncode == 0, f"{block.place}\n{run}\n{done.stdout}\n{done.stderr}"
 

@@ -12,7 +12,7 @@ from t2t_keras import registry
 from t2t_keras.data import text_problem
 from t2t_keras.data.generation import samples_by_split
 from t2t_keras.data.problem import DatasetSplit
-from t2t_keras.data.reading import START_STEP, BatchOptions, SplitBatches, plain_errors
+from t2t_keras.data.reading import START_STEP, BatchOptions, SplitBatches, plain_errors, unconverted
 from t2t_keras.data.text_problem import PathLike, Text2ClassProblem, Text2TextProblem
 from t2t_keras.errors import UserError, explained
 from t2t_keras.ids import EOS_ID
@@ -94,6 +94,7 @@ class TextBatches(SplitBatches):
         """Returns one line with the number of shapes."""
         return f"{super().description()}; text is encoded as it is read"
 
+    @unconverted
     def dataset(self, start_step: int = 0) -> tf.data.Dataset:
         """Returns the batches from number `start_step` on; earlier ones are made and discarded.
 

@@ -98,6 +98,7 @@ class Evaluation:
         return metrics | {name: t2ts[name] for name in self.t2t_metrics} | more.metrics(loss, done)
 
 
+@tf.autograph.experimental.do_not_convert
 def _without_empty_rows(batch):
     """Removes rows that only fill up a batch; a classifier would count them as class 0."""
     used = tf.reduce_any(tf.concat(list(batch.values()), 1) != PAD_ID, 1)
