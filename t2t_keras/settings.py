@@ -310,6 +310,9 @@ _DATA = {
     ),
     "min_length_bucket": declare(8, at_least(1), "longest example of the first bucket"),
     "length_bucket_step": declare(1.1, above(1), "ratio of the lengths of neighbouring buckets"),
+    "length_bucket_multiple": declare(
+        1, at_least(1), "round buckets up to multiples of it: fewer for XLA to compile, more padding"
+    ),
     "eval_drop_long_sequences": declare(False, text="apply `max_length` in evaluation too"),
     "max_input_seq_length": declare(0, text="tokens kept of a source; 0 or less: no limit"),
     "max_target_seq_length": declare(0, text="tokens kept of a target; 0 or less: no limit"),
@@ -396,7 +399,7 @@ GROUPS: dict[str, tuple[str, dict[str, Setting]]] = {
 
 OURS = (
     *("learning_rate_boundaries", "learning_rate_multiples"),  # in T2T, of the sets that add them
-    *("subword_sampling", "t2t_batches", "tokens_per_update"),
+    *("length_bucket_multiple", "subword_sampling", "t2t_batches", "tokens_per_update"),
 )
 """Settings that T2T's Transformer sets do not have."""
 

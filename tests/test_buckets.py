@@ -16,7 +16,8 @@ SCHEMES = json.loads((Path(__file__).parent / "data" / "batching_schemes.json").
 
 def settings(**changes):
     values = {"batch_size": 4096, "max_length": 256, "min_length": 0, "min_length_bucket": 8}
-    return SimpleNamespace(**{**values, "length_bucket_step": 1.1, "t2t_batches": False, **changes})
+    values |= {"length_bucket_step": 1.1, "length_bucket_multiple": 1, "t2t_batches": False}
+    return SimpleNamespace(**{**values, **changes})
 
 
 SMALL = settings(batch_size=40, max_length=10, min_length_bucket=4, length_bucket_step=2.0)
@@ -35,6 +36,23 @@ def test_shapes_by_hand():
 def test_default_settings_have_42_shapes():
     shapes = bucket_shapes(settings())
     assert (len(shapes), shapes[0], shapes[-1]) == (42, (512, 8), (16, 256))
+
+
+@pytest.mark.parametrize(("multiple", "number", "padding"), [(8, 21, 1.10), (16, 14, 1.23)])
+def test_multiples_make_fewer_shapes(multiple, number, padding):
+    """Each holds as many tokens as before; what they cost sentences of some 25 tokens."""
+    hp = settings(length_bucket_multiple=multiple)
+    shapes = bucket_shapes(hp)
+    assert len(shapes) == number
+    assert all(length % multiple == 0 for _, length in shapes)
+    assert all(rows == 4096 // length for rows, length in shapes)
+    assert bucket_shapes(settings(length_bucket_multiple=8, max_length=250))[-1] == (16, 250)
+    lengths = np.random.default_rng(1).lognormal(np.log(25), 0.6, 100_000).astype(int).clip(1, 256)
+    fine, coarse = (
+        np.array(buckets.edges)[buckets.of(lengths)].sum()
+        for buckets in (buckets_for(each, drop_long=True) for each in (settings(), hp))
+    )
+    assert coarse < padding * fine
 
 
 every_case = pytest.mark.parametrize("case", SCHEMES["cases"], ids=lambda case: str(case[0]))

@@ -59,9 +59,9 @@ class Buckets(NamedTuple):
 def bucket_shapes(hp, replicas: int = 1, longest: int | None = None) -> list[tuple[int, int]]:
     """Returns every (batch, length) shape that a training run with `hp` can see, shortest first.
 
-    There are as many shapes as T2T has buckets with these settings. The first length is
-    `hp.min_length_bucket` (one less with `hp.t2t_batches`), the last is `hp.max_length`, or `longest` as
-    in `buckets_for`. A batch has as many rows as fit into `hp.batch_size` ids per side (with
+    There are as many shapes as T2T has buckets with these settings, or fewer, if `hp.length_bucket_multiple`
+    is above 1. The first length is `hp.min_length_bucket` (one less with `hp.t2t_batches`), the last is
+    `hp.max_length`, or `longest` as in `buckets_for`. A batch has as many rows as fit into `hp.batch_size` ids per side (with
     `hp.t2t_batches`: T2T's number of rows), times `replicas`.
     """
     edges, sizes, shortest, _ = buckets_for(hp, True, replicas, longest)
@@ -80,8 +80,8 @@ def buckets_for(
     """Returns the buckets with the shapes that `bucket_shapes` lists.
 
     Args:
-        hp: uses `batch_size`, `max_length`, `min_length`, `min_length_bucket`, `length_bucket_step` and
-            `t2t_batches`.
+        hp: uses `batch_size`, `max_length`, `min_length`, `min_length_bucket`, `length_bucket_step`,
+            `length_bucket_multiple` and `t2t_batches`.
         drop_long: True: drop sentences longer than `max_length`. False: keep them, in extra buckets of 2,
             4, 8... times `max_length`. Those shorter than `min_length` are always dropped.
         replicas: every batch size is multiplied by it.
@@ -113,6 +113,8 @@ def buckets_for(
             distance = math.log(last / edges[-1]) * ((left - 1) / left) ** _GROWTH_EXPONENT
             edge = math.floor(last / math.exp(distance) + 0.5)
             edges.append(min(max(edge, edges[-1] + 1), last - left + 1))
+        multiple = hp.length_bucket_multiple
+        edges = sorted({min(-(-edge // multiple) * multiple, last) for edge in edges})
     if t2t:  # an edge may be 0
         sizes = scheme["batch_sizes"][: len(edges)]
     else:
