@@ -311,7 +311,7 @@ _DATA = {
     "min_length_bucket": declare(8, at_least(1), "longest example of the first bucket"),
     "length_bucket_step": declare(1.1, above(1), "ratio of the lengths of neighbouring buckets"),
     "length_bucket_multiple": declare(
-        1, at_least(1), "round buckets up to multiples of it: fewer for XLA to compile, more padding"
+        1, at_least(1), "round buckets up to its multiples: fewer for XLA to compile, more padding"
     ),
     "eval_drop_long_sequences": declare(False, text="apply `max_length` in evaluation too"),
     "max_input_seq_length": declare(0, text="tokens kept of a source; 0 or less: no limit"),
