@@ -7,6 +7,7 @@ Prints JSON, the errors of each model (`golden.relative_error`), and writes Kera
 """
 
 import functools
+import gc
 import json
 import sys
 from pathlib import Path
@@ -185,6 +186,7 @@ def what_keras_users_do(directory):
     model.compile(t2t.optimizers.create(model.hp))
     losses = model.fit(PACKED, epochs=24, verbose=0).history["loss"]
     save("fit")
+    gc.freeze()  # Keras collects garbage for each layer that it quantizes
     model.quantize("int8")
     save("int8")
     np.savez(directory / "logits.npz", **logits)
