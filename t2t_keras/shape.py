@@ -48,19 +48,22 @@ def take(values, index):
 # microseconds each to start, and a step has a hundred of them.
 
 FEW_QUERIES = 16
+VECTORS = {"float32": 4, "bfloat16": 1}
+"""How many queries are faster one by one, as vectors, than together by oneDNN."""
 
 
 def matmul(x, y, transpose=False):
     """Multiplies [..., T, C] with [..., C, S]; with `transpose`, with [..., S, C].
 
-    The product of a single query bypasses oneDNN, except in float16, which TensorFlow's own product
-    lacks. (The product of several queries is much slower without oneDNN.)
+    TensorFlow multiplies each of a few queries by itself, as [..., T, 1, C], and so without oneDNN. (Its
+    product of several rows is much slower than oneDNN's, and in float16 it has none.)
     """
-    has_kernel = keras.backend.standardize_dtype(x.dtype) != "float16"
-    if x.shape[-2] == 1 and has_kernel and ON_TENSORFLOW:
+    most = VECTORS.get(keras.backend.standardize_dtype(x.dtype), 0) if ON_TENSORFLOW else 0
+    if x.shape[-2] is not None and x.shape[-2] <= most:
         import tensorflow as tf
 
-        return tf.raw_ops.BatchMatMulV3(x=x, y=y, Tout=x.dtype, adj_y=transpose)
+        x, y = tf.expand_dims(x, -2), tf.expand_dims(y, -3)
+        return tf.squeeze(tf.raw_ops.BatchMatMulV3(x=x, y=y, Tout=x.dtype, adj_y=transpose), -2)
     return ops.matmul(x, ops.swapaxes(y, -1, -2) if transpose else y)
 
 
