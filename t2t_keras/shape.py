@@ -58,8 +58,8 @@ def matmul(x, y, transpose=False):
     TensorFlow multiplies each of a few queries by itself, as [..., T, 1, C], and so without oneDNN. (Its
     product of several rows is much slower than oneDNN's, and in float16 it has none.)
     """
-    most = VECTORS.get(keras.backend.standardize_dtype(x.dtype), 0) if ON_TENSORFLOW else 0
-    if x.shape[-2] is not None and x.shape[-2] <= most:
+    most = VECTORS.get(keras.backend.standardize_dtype(x.dtype), 0)
+    if ON_TENSORFLOW and x.shape[-2] in range(1, most + 1):
         import tensorflow as tf
 
         x, y = tf.expand_dims(x, -2), tf.expand_dims(y, -3)
