@@ -1,5 +1,7 @@
 """Every kind of model with everything that uses models: what it gives, or what it says instead."""
 
+import functools
+
 import numpy as np
 import pytest
 import tensorflow as tf
@@ -52,6 +54,12 @@ KINDS = {
     "8 bits": lambda: in_precision(translation(), "int8"),
     "8-bit classifier": lambda: in_precision(classifier(), "int8"),
 }
+
+
+@functools.cache
+def made(name):
+    """A model of a kind, which no consumer changes."""
+    return KINDS[name]()
 
 
 def encoders(model):
@@ -198,7 +206,7 @@ def name(request):
 
 @pytest.mark.parametrize("consumer", CONSUMERS)
 def test_every_kind_with_every_consumer(name, consumer, tmp_path, eagerly):
-    model, (use, refusals) = KINDS[name](), CONSUMERS[consumer]
+    model, (use, refusals) = made(name), CONSUMERS[consumer]
     if message := refusal(refusals, name):
         with pytest.raises(UserError, match=message):
             use(model, tmp_path)
@@ -207,7 +215,7 @@ def test_every_kind_with_every_consumer(name, consumer, tmp_path, eagerly):
 
 
 def test_a_model_has_what_the_protocol_lists(name):
-    model = KINDS[name]()
+    model = made(name)
     listed = [each for each in vars(model_kinds.Model) if not each.startswith("_")]
     names = [*listed, *model_kinds.Model.__annotations__]
     steps = {"encode_source", "empty_caches", "step_kernels", "decode_step", "keys_need_positions"}
