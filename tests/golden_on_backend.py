@@ -177,7 +177,7 @@ def sampling_errors():
 def what_keras_users_do(directory):
     """Fits a model and quantizes it, saves it after each, with its logits, and returns the losses."""
     keras.utils.set_random_seed(0)
-    model, logits = networks.small_model("num_hidden_layers=1,learning_rate_warmup_steps=4"), {}
+    model, logits = networks.small_model("learning_rate_warmup_steps=4"), {}
 
     def save(name):
         model.save(directory / f"{name}.keras")

@@ -35,7 +35,7 @@ DECODERS = (
     ("", "pos=timing_paper", "pos=emb,max_length=5", "pos=none"),
     ("", "attention_key_channels=8,attention_value_channels=24", f"{RELATIVE}1", f"{RELATIVE}3,hidden_size=15,num_heads=3"),
     ("", "", "proximity_bias=true"),
-    ("num_hidden_layers=1", "num_encoder_layers=1", "num_hidden_layers=1,num_decoder_layers=2"),
+    ("", "num_decoder_layers=2", "num_hidden_layers=2"),
     ("", "shared_embedding_and_softmax_weights=false", "shared_embedding=true"),
     ("", "", "vocab_divisor=8"),
     ("", "", "multiply_embedding_mode=none"),

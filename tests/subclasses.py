@@ -83,7 +83,7 @@ def whole_scores(model, inputs, ids):
 
 def search_error(name, source):
     """The largest difference between a search's scores and those of the whole network."""
-    model = small_model("num_hidden_layers=1", model_class=CHANGED[name])
+    model = small_model(model_class=CHANGED[name])
     found = t2t.decoding.beam_search(model, source, beam_size=2, alpha=0.0, extra_length=3)
     ids, scores = map(keras.ops.convert_to_numpy, found)
     return float(np.abs(scores[:, 0] - whole_scores(model, source, ids[:, 0])).max())

@@ -35,7 +35,7 @@ ENCODERS = {"inputs": WORDS, "targets": WORDS}
 
 @pytest.fixture(scope="module")
 def model():
-    return networks.search_model("num_encoder_layers=2")
+    return networks.search_model("num_hidden_layers=2")
 
 
 def test_tokens_belong_to_the_words_between_white_space():

@@ -65,7 +65,7 @@ def test_training_steps_are_measured_and_other_libraries_named(tmp_path):
 
 @pytest.mark.parametrize("beam", [1, 3])
 def test_the_parts_of_a_step_of_decoding(beam):
-    model = networks.small_model()
+    model = networks.small_model("num_hidden_layers=2")
     d, f, layers, batch, s = model.hp.hidden_size, model.hp.filter_size, 2, 2, 24
     parts = decode_profile.parts(model, batch, beam)
     for part, x, _ in parts.values():

@@ -19,11 +19,12 @@ from t2t_keras.errors import UserError
 TABLE = "transformer/symbol_modality_23_16/shared"
 KERNEL = "transformer/body/encoder/layer_0/ffn/conv1/kernel"
 BIAS = "transformer/body/decoder/layer_1/ffn/conv2/bias"
+LAYERS = "num_hidden_layers=2"
 
 
 @pytest.fixture(name="model", scope="module")
 def _model():
-    return small_model()
+    return small_model(LAYERS)
 
 
 @pytest.fixture(name="path")
@@ -43,7 +44,7 @@ def changed(model, path, to):
 
 
 def assert_loads(path, model):
-    fresh = small_model(seed=1)
+    fresh = small_model(LAYERS, seed=1)
     step = t2t.checkpoints.load_t2t(fresh, path)
     for ours, theirs in zip(fresh.trainable_variables, model.trainable_variables, strict=True):
         np.testing.assert_array_equal(ours, theirs)
@@ -211,7 +212,7 @@ def test_any_character_in_a_path(model, tmp_path):
 
 def test_half_precision_loads_and_saves_float32(model, path):
     t2t.checkpoints.save_t2t(model, path)
-    half = small_model(seed=1, dtype="mixed_bfloat16")
+    half = small_model(LAYERS, seed=1, dtype="mixed_bfloat16")
     t2t.checkpoints.load_t2t(half, path)
     for ours, theirs in zip(half.get_weights(), model.get_weights(), strict=True):
         assert ours.dtype == np.float32

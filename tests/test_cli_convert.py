@@ -21,7 +21,7 @@ from t2t_keras.errors import UserError
 @pytest.fixture(scope="module")
 def keras_file(tmp_path_factory):
     path = tmp_path_factory.mktemp("model") / "model.keras"
-    small_model("num_hidden_layers=1", target_space_id=3).save(path)
+    small_model(target_space_id=3).save(path)
     return path
 
 
@@ -66,7 +66,7 @@ def test_a_full_disk_leaves_what_was_there(tmp_path, monkeypatch, there):
     if there:
         path.write_bytes(there)
     with pytest.raises(UserError, match=r"model\.keras cannot be written: No space left"):
-        save_keras(small_model("num_hidden_layers=1"), str(path))
+        save_keras(small_model(), str(path))
     assert [file.read_bytes() for file in tmp_path.iterdir()] == [there] * bool(there)
 
 
@@ -86,7 +86,7 @@ def test_a_class_that_is_not_registered_is_one_line(tmp_path):
     class Mine(Transformer):
         pass
 
-    small_model("num_hidden_layers=1", model_class=Mine).save(tmp_path / "mine.keras")
+    small_model(model_class=Mine).save(tmp_path / "mine.keras")
     with pytest.raises(UserError, match=r"mine\.keras cannot be read: .*'Mine'") as error:
         load_keras(str(tmp_path / "mine.keras"))
     assert "\n" not in str(error.value)

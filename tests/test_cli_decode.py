@@ -30,7 +30,7 @@ def base(tmp_path_factory):
     size = encoders(directory)["inputs"].vocab_size
     for seed, name in enumerate(("one", "two")):
         random = {"seed": seed, "spread": 2.0, "ending": 1.0}
-        model = networks.small_model("num_hidden_layers=1", size, size, **random)
+        model = networks.small_model("", size, size, **random)
         run = {**model.description(), "problem": toy.PROBLEM}
         checkpoints.write_settings(str(directory / name), model.hp, run)
         checkpoints.save_t2t(model, str(directory / name / "model.ckpt-7"))

@@ -141,9 +141,7 @@ def test_the_graphs_of_a_model_are_freed_with_it(by, monkeypatch):
     if by == "engine":
         train(engine(DROPOUT), BATCHES[:1])
     else:
-        model = networks.small_model(
-            "num_hidden_layers=1,relu_dropout=0.1,learning_rate_constant=1"
-        )
+        model = networks.small_model("relu_dropout=0.1,learning_rate_constant=1")
         model.compile(optimizers.create(model.hp))
         prepare_fit(model)
         model.fit(tf.data.Dataset.from_tensors(BATCHES[0]), verbose=0)

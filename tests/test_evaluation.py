@@ -61,7 +61,7 @@ def test_a_quality_of_numpy_s_is_written(tmp_path, eagerly):
     ids = np.array([[100, 101, 1]], np.int32)
     batches = tf.data.Dataset.from_tensors({"inputs": ids, "targets": ids})
     encoders = dict.fromkeys(("inputs", "targets"), ByteTextEncoder())
-    model = small_model("num_hidden_layers=1", 258, 258)
+    model = small_model("", 258, 258)
     settings = DecodeSettings(beam_size=1, extra_length=1)
     figures = Evaluation(model, batches, encoders, settings, problem=Scored())()
     EvaluationHistory(str(tmp_path), 0).add(1, figures)
@@ -90,7 +90,7 @@ def test_metrics_of_tensor2tensor_have_its_numbers(capsys, eagerly):
     names = ("inputs", "targets", *PACKING)
     batch = dict.fromkeys(names, np.pad(GOLDEN["metric_labels"], [(0, 0), (0, 3)]))
     batches = tf.data.Dataset.from_tensors(batch).repeat(2)
-    model = small_model("num_hidden_layers=1", 14, 14, model_class=Given)
+    model = small_model("", 14, 14, model_class=Given)
     encoders = dict.fromkeys(("inputs", "targets"), ByteTextEncoder())
     assert {*Evaluation(model, batches, encoders, DecodeSettings())()} == {"loss", "accuracy"}
     assert capsys.readouterr().err == ""

@@ -352,7 +352,7 @@ def stored_types(path):
 
 def test_load_with_tensorflow_alone(path, serve, tmp_path):
     """Both our export and Keras's own `export`."""
-    model = small_model("num_hidden_layers=1")
+    model = small_model()
     inputs = {"inputs": SOURCE, "targets": TARGETS}
     model.export(str(tmp_path / "keras"), verbose=False)
     program = f"""

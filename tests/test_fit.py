@@ -16,7 +16,7 @@ from t2t_keras.training.callbacks import EvaluateOnDev, SaveCheckpoints, prepare
 
 DROPOUT = "attention_dropout=0.3,relu_dropout=0.3"
 CLIPPED = f"{NO_DROPOUT},clip_grad_norm=0.05"
-BASE = "num_hidden_layers=1,learning_rate_warmup_steps=20"
+BASE = "learning_rate_warmup_steps=20"
 SIDES = {"source_vocab": "inputs", "target_vocab": "targets"}
 SEED = 3
 STEPS = 4

@@ -27,7 +27,7 @@ QUICK = DecodeSettings(extra_length=2, beam_size=2)
 
 @pytest.fixture(scope="module")
 def model():
-    return networks.search_model("num_encoder_layers=2")
+    return networks.search_model("num_hidden_layers=2")
 
 
 def data_of(model, text="a b c", target="c b", **options):
@@ -84,7 +84,7 @@ def test_words_get_the_sum_over_keys_and_the_mean_over_queries(tmp_path):
     path = tmp_path / "vocabulary"
     path.write_text("".join(f"'{s}'\n" for s in ["<pad>", "<EOS>", *"0123456789\\u;_ab"]))
     subwords = SubwordTextEncoder(path)
-    model = networks.small_model("num_hidden_layers=1", 18, 18)
+    model = networks.small_model("", 18, 18)
     data = attention_data(model, {"inputs": subwords, "targets": subwords}, "ab a", "b ba")
     words = data.by_words()
     assert words.source.tokens == ["ab", "a", "</s>"]

@@ -122,7 +122,7 @@ def test_perplexities_are_of_all_words_and_characters(run, kind):
 @pytest.mark.parametrize("options", [{}, {"xla": True}])
 def test_padding_inside_a_prompt_is_forced(options):
     """As in T2T, whose `partial_targets` hold it: what follows is the best that the whole network finds."""
-    model = small_model("num_hidden_layers=1", source_vocab=None, spread=3.0)
+    model = small_model(source_vocab=None, spread=3.0)
     prompts = np.array([[5, 0, 7], [4, 0, 0]], np.int32)
     ids, scores = greedy(model, prompts, extra_length=4, **options)
     for row, prompt in enumerate(([5, 0, 7], [4])):

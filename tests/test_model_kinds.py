@@ -5,7 +5,7 @@ import functools
 import numpy as np
 import pytest
 import tensorflow as tf
-from networks import SOURCE, small_model
+from networks import SOURCE, UNSHARED, small_model
 
 import t2t_keras as t2t
 from t2t_keras import checkpoints, decoding, model_kinds
@@ -27,15 +27,14 @@ LINES = ["w3 w9", "w5"]
 PAIRS = ["w3 w9\tw4", "w5\tw6 w7"]
 OPTIONS = DecodeSettings(beam_size=2, extra_length=1)
 TARGETS = np.array([[7, 3, 1], [9, 1, 0], [1, 0, 0], [4, 4, 1]])
-ONE_LAYER = "num_hidden_layers=1,shared_embedding_and_softmax_weights=false"
 
 
 def translation(overrides="", seed=0):
-    return small_model(f"{ONE_LAYER},{overrides}", seed=seed)
+    return small_model(f"{UNSHARED},{overrides}", seed=seed)
 
 
 def language_model():
-    return small_model(ONE_LAYER, source_vocab=None)
+    return small_model(UNSHARED, source_vocab=None)
 
 
 def classifier():

@@ -154,7 +154,7 @@ def test_one_number_by_hand(overrides, by_hand, slots):
     "overrides", ["", "shared_embedding_and_softmax_weights=false", "pos=emb,shared_embedding=true"]
 )
 def test_adafactor_finds_the_tables_that_t2t_cuts(overrides):
-    model = small_model(f"num_hidden_layers=1,{overrides}")
+    model = small_model(f"{overrides}")
     optimizer = optimizers.create(model.hp.override("optimizer=adafactor"))
     optimizer.build(model.trainable_variables)
     cut = [name for name, n in zip(trainable_names(model), optimizer.shards, strict=True) if n > 1]

@@ -55,7 +55,7 @@ def test_products_are_rounded():
 @pytest.mark.parametrize(("dtype", "steps"), [("float32", 0.01), ("mixed_bfloat16", 0.04)])
 def test_a_model_in_8_bits(dtype, steps, eagerly):
     """Its scores are about the model's; each step of a search is what whole targets give."""
-    model = small_model("num_hidden_layers=1", dtype=dtype)
+    model = small_model(dtype=dtype)
     small = in_precision(model, "int8")
     source = np.array([[5, 9, 3, 1], [4, 1, 0, 0]])
     ids, scores = greedy(small, source, extra_length=4)
@@ -131,7 +131,7 @@ def test_changed_weights_are_quantized_again():
         change(layer.kernel)  # the second doubles it
     np.testing.assert_allclose(precision.dense(layer, x), 2 * first, rtol=1e-5)
 
-    model = small_model("num_hidden_layers=1")
+    model = small_model()
     small, source = in_precision(model, "int8"), np.array([[5, 9, 3, 1]])
     before = score(small, source, [[4, 7, 1]])
     model.set_weights([2 * weight for weight in model.get_weights()])
@@ -144,7 +144,7 @@ def test_changed_weights_are_quantized_again():
 
 def test_keras_predicts_with_the_weights_of_now(model):
     batch = {"inputs": np.array([[5, 9, 1]]), "targets": np.array([[4, 1]])}
-    small = in_precision(small_model("num_hidden_layers=1"), "int8")
+    small = in_precision(small_model(), "int8")
     before, traced = small.predict(batch, verbose=0), small.predict_function
     assert small.predict(batch, verbose=0).tolist() == before.tolist()
     assert small.predict_function is traced
@@ -160,7 +160,7 @@ def test_keras_predicts_with_the_weights_of_now(model):
 def test_a_copy_of_a_model_in_8_bits(again):
     """Also in another precision: its embeddings and kernels are floats still."""
     batch = {"inputs": np.array([[5, 9, 1]]), "targets": np.array([[4, 1]])}
-    model = small_model("num_hidden_layers=1")
+    model = small_model()
     copied = again(small := in_precision(model, "int8"))
     wanted = small if again is copy.copy else model
     np.testing.assert_allclose(copied(batch), wanted(batch), rtol=1e-5)
@@ -184,7 +184,7 @@ def test_threads_leave_grappler_as_it_was(before):
     def is_off():
         return tf.config.optimizer.get_experimental_options()["disable_meta_optimizer"]
 
-    small = in_precision(small_model("num_hidden_layers=1"), "int8")
+    small = in_precision(small_model(), "int8")
     tf.config.optimizer.set_experimental_options({"disable_meta_optimizer": before})
     try:
         one, two = (precision.constants_not_copied(small) for _ in range(2))

@@ -76,7 +76,7 @@ def test_the_loss_counts_targets_and_in_masked_training_inputs(mode):
 
 
 def test_a_compiled_search_finds_the_same():
-    model = model_of(FULL, f"{RELATIVE},num_hidden_layers=1")
+    model = model_of(FULL, RELATIVE)
     options = {"beam_size": 2, "alpha": 0.0, "extra_length": 3}
     ids, found = beam_search(model, INPUTS, **options, xla=True)
     np.testing.assert_allclose(score(model, INPUTS, ids[:, 0]), found[:, 0], atol=1e-5)

@@ -96,7 +96,7 @@ def versions(tmp_path_factory):
 def small():
     """A model that is exported by us."""
     size = ENCODER.vocab_size
-    return small_model("num_hidden_layers=1", size, size, spread=3.0, ending=1.0)
+    return small_model("", size, size, spread=3.0, ending=1.0)
 
 
 @pytest.fixture(scope="module")

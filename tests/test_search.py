@@ -154,8 +154,8 @@ def test_searches_call_what_a_subclass_overrides(name, request):
     """Scores are those that the whole network gives; one does so in graphs. More: `test_properties.py`."""
     if name != "memory":
         request.getfixturevalue("eagerly")
-    model = small_model("num_hidden_layers=1", model_class=CHANGED[name])
-    plain = small_model("num_hidden_layers=1")
+    model = small_model(model_class=CHANGED[name])
+    plain = small_model()
     assert np.abs(model(BOTH) - plain(BOTH)).max() > 0.1
     options, source = {"extra_length": 4}, SOURCE[:3]
     for xla in (False, True):
@@ -177,7 +177,7 @@ def test_a_call_without_a_cache_is_an_error_in_searches():
         def call(self, inputs, training=False):
             return super().call(inputs, training=training)
 
-    model = small_model("num_hidden_layers=1", model_class=Own)
+    model = small_model(model_class=Own)
     with pytest.raises(UserError, match=r"Own\.call takes no cache, .* add the argument cache=No"):
         greedy(model, SOURCE)
 
@@ -219,7 +219,7 @@ HalfSharpTransformer = with_layer(layer_with(HalfSharpAttention))
     ],
 )
 def test_a_graph_of_one_layer_equals_eager(grappler, overrides, model_class, dtype):
-    model = small_model(f"num_hidden_layers=1,{overrides}", model_class=model_class, dtype=dtype)
+    model = small_model(f"{overrides}", model_class=model_class, dtype=dtype)
     targets = tf.constant([[7, 3, 8, 1], [9, 1, 0, 0], [5, 5, 5, 5], [1, 0, 0, 0]])
 
     @tf.function
@@ -255,7 +255,7 @@ def test_a_graph_of_one_layer_equals_eager(grappler, overrides, model_class, dty
 
 def test_weights_of_lora_and_quantization_count():
     """After `enable_lora` and `quantize`, graphs are made anew, also those of an ensemble."""
-    model = small_model("num_hidden_layers=1")
+    model = small_model()
     layer = model.decoder.layers[0].ffn.conv1
 
     def lora():
@@ -273,7 +273,7 @@ def test_weights_of_lora_and_quantization_count():
 @pytest.mark.parametrize("frozen", [False, True])
 def test_a_search_sees_weights_that_have_changed(frozen):
     """Also where an optimizer writes them in place, and where they are frozen: matrices are kept between searches."""
-    model = small_model("num_hidden_layers=1")
+    model = small_model()
     model.trainable = not frozen
     either = (model, Ensemble([model]))
     [attention] = (layer.self_attention for layer in model.decoder.layers)

@@ -442,7 +442,7 @@ SUBWORDS = build(["aa"], 10)
     ids=["tokens", "subwords", "bytes"],
 )
 def test_ids_beyond_the_vocabulary(encoder, ids, text):
-    model = small_model("num_hidden_layers=1")
+    model = small_model()
     model.source_vocab_size = model.target_vocab_size = 400  # all `ServedTransformer` looks at
     encoders = {"inputs": encoder, "targets": encoder}
     assert Translator(model, encoders).text(ids) == text

@@ -17,7 +17,6 @@ from t2t_keras.training import Evaluation, TrainStep
 
 BATCH = {"inputs": SOURCE, "targets": TARGETS}
 NO_DROPOUT = "layer_prepostprocess_dropout=0.0,attention_dropout=0.0,relu_dropout=0.0"
-SMALLEST = "num_hidden_layers=1"
 
 
 def plain_step(model):
@@ -35,7 +34,7 @@ def assert_moves(model, wanted, batch=BATCH, factor=1.0):
 
 
 def test_moves_by_the_gradient_of_the_mean_over_tokens():
-    model = small_model(f"{SMALLEST},{NO_DROPOUT}")
+    model = small_model(NO_DROPOUT)
     sums = assert_moves(model, gradients(model, BATCH))
     assert float(sums.tokens) == np.sum(TARGETS != 0)
     assert float(sums.loss) > 0
@@ -43,7 +42,7 @@ def test_moves_by_the_gradient_of_the_mean_over_tokens():
 
 @pytest.mark.usefixtures("eagerly")
 def test_clips_by_the_norm_of_all_gradients_together():
-    model = small_model(f"{SMALLEST},{NO_DROPOUT},clip_grad_norm=0.05")
+    model = small_model(f"{NO_DROPOUT},clip_grad_norm=0.05")
     wanted = gradients(model, BATCH)
     norm = np.sqrt(sum(np.sum(g.astype(float) ** 2) for g in wanted))
     assert norm > 0.05
@@ -52,7 +51,7 @@ def test_clips_by_the_norm_of_all_gradients_together():
 
 @pytest.mark.usefixtures("eagerly")
 def test_a_batch_of_padding_moves_nothing():
-    model = small_model(f"{SMALLEST},{NO_DROPOUT}")
+    model = small_model(NO_DROPOUT)
     nothing = {"inputs": BATCH["inputs"], "targets": tf.zeros_like(BATCH["targets"])}
     before = model.get_weights()
     sums = plain_step(model).update(nothing)
@@ -63,7 +62,7 @@ def test_a_batch_of_padding_moves_nothing():
 @functools.cache
 def step_with_dropout():
     """A step that changes no weight."""
-    model = small_model(f"{SMALLEST},attention_dropout=0.3,relu_dropout=0.3")
+    model = small_model("attention_dropout=0.3,relu_dropout=0.3")
     return TrainStep(model, keras.optimizers.SGD(0.0), seed=0, xla=False)
 
 
@@ -103,7 +102,7 @@ def packed_toy(count, length=32):
 
 @pytest.mark.usefixtures("eagerly")
 def test_moves_by_packed_pairs_as_by_the_same_pairs_alone():
-    model = small_model(f"{SMALLEST},{NO_DROPOUT}")
+    model = small_model(NO_DROPOUT)
     pairs = [
         {"inputs": [5, 9, 3, 1], "targets": [4, 8, 1]},
         {"inputs": [6, 1], "targets": [3, 9, 5, 7, 1]},
@@ -117,7 +116,7 @@ def test_moves_by_packed_pairs_as_by_the_same_pairs_alone():
 
 
 def test_a_graph_for_plain_and_one_for_packed_batches(monkeypatch):
-    model = small_model(f"{SMALLEST},{NO_DROPOUT}")
+    model = small_model(NO_DROPOUT)
     traces, call = [], model.call
     monkeypatch.setattr(model, "call", lambda *args, **kw: traces.append(1) or call(*args, **kw))
     step = plain_step(model)
@@ -131,7 +130,7 @@ def test_a_graph_for_plain_and_one_for_packed_batches(monkeypatch):
 
 
 def test_evaluates_packed_rows(eagerly):
-    model, (batch, pairs) = small_model(SMALLEST), packed_toy(100)
+    model, (batch, pairs) = small_model(), packed_toy(100)
     assert batch["inputs"].shape[0] < 25
     dataset = tf.data.Dataset.from_tensor_slices(batch).batch(8)
     encoders = {"targets": t2t.text.ByteTextEncoder()}

@@ -25,7 +25,7 @@ BYTES = "translate_encs_wmt_characters"
 def run(tmp_path_factory):
     """A run whose problem needs no vocabulary file."""
     size = ByteTextEncoder().vocab_size
-    model = networks.small_model("num_hidden_layers=1", size, size)
+    model = networks.small_model("", size, size)
     directory = tmp_path_factory.mktemp("run")
     about = {**model.description(), "problem": BYTES}
     checkpoints.write_settings(str(directory), model.hp, about)

@@ -214,7 +214,7 @@ def dropout_masks(overrides):
         shapes.append(tuple(int(size) for size in shape))
         return np.ones(shape, bool)
 
-    model = small_model(f"num_hidden_layers=1,layer_prepostprocess_dropout=0.0,{overrides}")
+    model = small_model(f"layer_prepostprocess_dropout=0.0,{overrides}")
     with t2t.layers.keep_mask_scope(keep_all):
         model({"inputs": SOURCE, "targets": TARGETS}, training=True)
     return shapes
@@ -330,7 +330,7 @@ def test_with_spacing_a_pair_is_as_if_alone(name, spacing):
 
 @pytest.mark.parametrize("dtype", ["mixed_bfloat16", "mixed_float16"])
 def test_half_precision_keeps_pairs_apart(dtype):
-    model = small_model("num_hidden_layers=1", dtype=dtype)
+    model = small_model(dtype=dtype)
     batch, _ = packed()
     wanted = by_numpy(model, batch)
     ours = np.asarray(model(batch))

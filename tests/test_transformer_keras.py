@@ -18,14 +18,13 @@ from t2t_keras.precision import in_precision
 INPUTS = {"inputs": SOURCE, "targets": TARGETS}
 FLOAT_COPIES = t2t.checkpoints.t2t_variables, lambda model: in_precision(model, "bfloat16")
 
-SMALLEST = "num_hidden_layers=1"
 MODELS = {
-    "shared": SMALLEST,
-    "separate": f"{SMALLEST},shared_embedding_and_softmax_weights=false",
-    "dropout": f"{SMALLEST},attention_dropout=0.2,relu_dropout=0.2,relu_dropout_broadcast_dims=1",
-    "paper": f"{SMALLEST},pos=timing_paper",
-    "learned": f"{SMALLEST},pos=emb,max_length=9,use_target_space_embedding=false",
-    "relative": f"{SMALLEST},self_attention_type=dot_product_relative,max_relative_position=2,pos=none",
+    "shared": "",
+    "separate": "shared_embedding_and_softmax_weights=false",
+    "dropout": "attention_dropout=0.2,relu_dropout=0.2,relu_dropout_broadcast_dims=1",
+    "paper": "pos=timing_paper",
+    "learned": "pos=emb,max_length=9,use_target_space_embedding=false",
+    "relative": "self_attention_type=dot_product_relative,max_relative_position=2,pos=none",
 }
 
 
@@ -132,8 +131,7 @@ def test_half_precision(name, policy, model_of):
 
 
 def test_half_precision_gradients_are_float32_and_near():
-    rates = "layer_prepostprocess_dropout=0.0,attention_dropout=0.0,relu_dropout=0.0"
-    no_dropout = f"{SMALLEST},{rates}"
+    no_dropout = "layer_prepostprocess_dropout=0.0,attention_dropout=0.0,relu_dropout=0.0"
     wanted = gradients(small_model(no_dropout), INPUTS)
     for policy in ("mixed_bfloat16", "mixed_float16"):
         half = gradients(small_model(no_dropout, dtype=policy), INPUTS)
@@ -201,7 +199,7 @@ def test_int8_by_keys_of_any_version(key):
 
 def test_lora(tmp_path):
     """Its weights alone are trained, and become part of the kernels that are saved."""
-    model = small_model(f"{SMALLEST},learning_rate_warmup_steps=4")
+    model = small_model("learning_rate_warmup_steps=4")
     for weight in model.trainable_weights:
         weight.trainable = False
     for projection in (model.encoder.layers[0].self_attention.q, model.decoder.layers[0].ffn.conv1):
