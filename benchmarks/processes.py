@@ -33,8 +33,11 @@ def measured(python: str, script: str, spec: dict) -> dict:
     """Runs a script of this folder with a job and returns the JSON of its last line, or {"failure": why}."""
     command = [python, str(HERE / script), json.dumps(spec)]
     load = os.getloadavg()[0]
+    environment = {"TF_ENABLE_ONEDNN_OPTS": "1", **os.environ}  # as our commands have it
     try:
-        done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=TIMEOUT)
+        done = subprocess.run(
+            command, env=environment, capture_output=True, text=True, check=False, timeout=TIMEOUT
+        )
     except subprocess.TimeoutExpired:
         return {"failure": f"not done after {TIMEOUT} seconds"}
     if done.returncode:

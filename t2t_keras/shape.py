@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from typing import Any
 
 import keras
@@ -62,8 +63,10 @@ def matmul(x, y, transpose=False):
     if ON_TENSORFLOW and x.shape[-2] in range(1, most + 1):
         import tensorflow as tf
 
-        x, y = tf.expand_dims(x, -2), tf.expand_dims(y, -3)
-        return tf.squeeze(tf.raw_ops.BatchMatMulV3(x=x, y=y, Tout=x.dtype, adj_y=transpose), -2)
+        product = functools.partial(tf.raw_ops.BatchMatMulV3, Tout=x.dtype, adj_y=transpose)
+        if x.shape[-2] == 1:
+            return product(x=x, y=y)
+        return tf.squeeze(product(x=tf.expand_dims(x, -2), y=tf.expand_dims(y, -3)), -2)
     return ops.matmul(x, ops.swapaxes(y, -1, -2) if transpose else y)
 
 

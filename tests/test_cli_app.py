@@ -14,7 +14,7 @@ from absl import flags
 
 import t2t_keras
 from t2t_keras import registry
-from t2t_keras.cli import app
+from t2t_keras.cli import app, options
 
 NOISE = """\
 import os, types
@@ -63,6 +63,20 @@ def test_what_tensorflow_writes_while_imported_is_dropped_unless_it_fails(
     lines = done.stderr.splitlines()
     assert (done.returncode, lines[0], lines[-1]) == (code, first, last)
     assert code or len(lines) == len({first, last})
+
+
+@pytest.mark.parametrize(
+    ("machine", "of_the_user", "asked"),
+    [("x86_64", None, "1"), ("x86_64", "0", "0"), ("arm64", None, None)],
+)
+def test_commands_ask_for_onednn_on_x86(monkeypatch, machine, of_the_user, asked):
+    monkeypatch.setenv("TF_CPP_MIN_LOG_LEVEL", "3")
+    monkeypatch.setenv("TF_ENABLE_ONEDNN_OPTS", of_the_user or "")
+    if of_the_user is None:
+        monkeypatch.delenv("TF_ENABLE_ONEDNN_OPTS")
+    monkeypatch.setattr("platform.machine", lambda: machine)
+    options.import_tensorflow()
+    assert os.environ.get("TF_ENABLE_ONEDNN_OPTS") == asked
 
 
 @pytest.mark.parametrize(

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import os
+import platform
 import re
 import stat
 import sys
@@ -361,6 +362,9 @@ def import_tensorflow() -> None:
     A command calls this before it first needs TensorFlow. If the user has set TensorFlow's log level,
     nothing is held back.
     """
+    if platform.machine() in ("x86_64", "AMD64"):
+        # Older processors have oneDNN, which is faster and has the products in 8 bits, only if asked.
+        os.environ.setdefault("TF_ENABLE_ONEDNN_OPTS", "1")
     silent = os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3") == "3"
     if not silent or "tensorflow" in sys.modules:
         return
