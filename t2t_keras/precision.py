@@ -205,12 +205,22 @@ def multiply(x, matrix):
     return matrix.multiply(x) if isinstance(matrix, Int8Matrix) else ops.matmul(x, matrix)
 
 
-def dense(layer, x):
-    """Applies a `Dense` layer to [..., D], in 8 bits if that is its policy."""
-    if not isinstance(layer.dtype_policy, EightBits):
+def dense(layer, x, apart=False):
+    """Applies a `Dense` layer to [..., D], in 8 bits if that is its policy.
+
+    With `apart`, TensorFlow does not join product and bias, which is slower for a single row.
+    """
+    if isinstance(layer.dtype_policy, EightBits):
+        kernel = layer.dtype_policy.matrix(layer, lambda: layer.kernel)
+    elif apart and type(layer) is keras.layers.Dense and not layer.quantization_mode:
+        kernel = ops.cast(layer.kernel, layer.compute_dtype)
+    else:
         return layer(x)
-    y = multiply(x, layer.dtype_policy.matrix(layer, lambda: layer.kernel))
-    return layer.activation(y if layer.bias is None else y + ops.cast(layer.bias, y.dtype))
+    y = multiply(x, kernel)
+    if layer.bias is not None:
+        bias = ops.cast(layer.bias, y.dtype)
+        y = ops.squeeze(ops.expand_dims(y, 0) + bias, 0) if apart else y + bias
+    return layer.activation(y)
 
 
 LARGEST_WEIGHT = 64

@@ -34,6 +34,33 @@ def test_feed_forward_by_hand():
     np.testing.assert_allclose(layer(x)[0, :, 0], [30.5, 300.5, 200.5])
 
 
+class Doubled(keras.layers.Dense):
+    def call(self, inputs, training=None):
+        return 2 * super().call(inputs)
+
+
+class OfAnotherPart(FeedForward):
+    def build(self, x_shape):
+        super().build(x_shape)
+        self.conv2 = Doubled(x_shape[-1])
+        self.conv2.build((None, self.filter_size))
+
+
+@pytest.mark.parametrize("change", ["", "lora", "int8", "another part"])
+def test_feed_forward_of_one_query_is_that_of_many(change):
+    layer = (OfAnotherPart if change == "another part" else FeedForward)(filter_size=12)
+    layer.build(X.shape)
+    for weight in layer.trainable_variables:
+        weight.assign(random_tensor(*weight.shape))
+    if change == "lora":
+        layer.conv2.enable_lora(2)
+        layer.conv2.lora_kernel_b.assign(random_tensor(2, 8))
+    elif change == "int8":
+        layer.conv1.quantize("int8")
+    many, one = layer(X), layer(X[:, :1])
+    np.testing.assert_allclose(one, many[:, :1], rtol=1e-5, atol=1e-5)
+
+
 def test_feed_forward_dropout_acts_between_the_matrices_in_training_only():
     layer = FeedForward(filter_size=400, dropout=0.25)
     layer.build((None, None, 1))

@@ -202,7 +202,9 @@ class FeedForward(SettingsLayer):
     def call(self, x, training=False):
         # On [B*T, D] a dense layer adds far fewer operations to a graph of unknown sizes.
         rows = x if self.dropout.broadcast_dims else ops.reshape(x, (-1, x.shape[-1]))
-        y = dense(self.conv2, self.dropout(dense(self.conv1, rows), training=training))
+        one = x.shape[1] == 1  # query, in a step of decoding
+        y = dense(self.conv1, rows, apart=one)
+        y = dense(self.conv2, self.dropout(y, training=training), apart=one)
         known = all(x.shape[1:])  # in a decoding step: -1 then needs no operation
         return ops.reshape(y, (-1, *x.shape[1:]) if known else shape_of(x))
 
