@@ -208,19 +208,17 @@ def multiply(x, matrix):
 def dense(layer, x, apart=False):
     """Applies a `Dense` layer to [..., D], in 8 bits if that is its policy.
 
-    With `apart`, TensorFlow does not join product and bias, which is slower for a single row.
+    With `apart`, TensorFlow does not join product and bias, of a layer with one: for a single row the
+    joint operation is slower.
     """
     if isinstance(layer.dtype_policy, EightBits):
-        kernel = layer.dtype_policy.matrix(layer, lambda: layer.kernel)
-    elif apart and type(layer) is keras.layers.Dense and not layer.quantization_mode:
-        kernel = ops.cast(layer.kernel, layer.compute_dtype)
-    else:
+        y = multiply(x, layer.dtype_policy.matrix(layer, lambda: layer.kernel))
+        return layer.activation(y if layer.bias is None else y + ops.cast(layer.bias, y.dtype))
+    # What a subclass of `Dense` or a quantized one does more is its own.
+    if not apart or type(layer) is not keras.layers.Dense or layer.quantization_mode:
         return layer(x)
-    y = multiply(x, kernel)
-    if layer.bias is not None:
-        bias = ops.cast(layer.bias, y.dtype)
-        y = ops.squeeze(ops.expand_dims(y, 0) + bias, 0) if apart else y + bias
-    return layer.activation(y)
+    x, kernel, bias = (ops.cast(t, layer.compute_dtype) for t in (x, layer.kernel, layer.bias))
+    return layer.activation(ops.squeeze(ops.expand_dims(ops.matmul(x, kernel), 0) + bias, 0))
 
 
 LARGEST_WEIGHT = 64

@@ -23,6 +23,7 @@ def small_model(
     spread=1.0,
     ending=0.0,
     padding=0.0,
+    name="small",  # TensorFlow makes, and keeps, a kernel for each new name of a variable
     **kwargs,
 ):
     """A model of `transformer_base` with `SMALL` and `overrides`, all of whose variables are random.
@@ -31,13 +32,8 @@ def small_model(
     `ending` is how much likelier the end of sentence is made, `padding` the same of id 0.
     """
     hp = t2t.registry.hparams("transformer_base", SMALL).override(overrides)
-    # TensorFlow makes, and keeps, a kernel for each new name of a variable.
-    kwargs = (
-        {"name": "small"}
-        | kwargs
-        | {"source_vocab_size": source_vocab, "target_vocab_size": target_vocab}
-    )
-    model = model_class(hp, **kwargs)
+    kwargs |= {"source_vocab_size": source_vocab, "target_vocab_size": target_vocab}
+    model = model_class(hp, name=name, **kwargs)
     random = np.random.default_rng(seed)
     for variable in model.trainable_variables:
         shape = tuple(variable.shape)

@@ -219,7 +219,7 @@ HalfSharpTransformer = with_layer(layer_with(HalfSharpAttention))
     ],
 )
 def test_a_graph_of_one_layer_equals_eager(grappler, overrides, model_class, dtype):
-    model = small_model(f"{overrides}", model_class=model_class, dtype=dtype)
+    model = small_model(overrides, model_class=model_class, dtype=dtype)
     targets = tf.constant([[7, 3, 8, 1], [9, 1, 0, 0], [5, 5, 5, 5], [1, 0, 0, 0]])
 
     @tf.function
