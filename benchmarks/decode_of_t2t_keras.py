@@ -1,6 +1,7 @@
 """Our beam search; started by `decode.py`."""
 
 import os
+from typing import Any
 
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
 
@@ -10,15 +11,13 @@ import tensorflow as tf
 from decode_timing import ALPHA, answer, padded
 
 import t2t_keras as t2t
-from t2t_keras.precision import in_precision
+from t2t_keras.precision import policy_in
 
 
 def make_decode(spec):
     if spec["way"] == "products":
         return make_products(spec), {"versions": f"TensorFlow {tf.__version__}"}
     model = make_model(spec)
-    if spec["way"] == "ours_int8":
-        model = in_precision(model, "int8")
     returned = spec["beam"] if spec["way"] == "ours_nbest" else 1
 
     def decode(batch, length):
@@ -73,7 +72,9 @@ def make_model(spec):
         filter_size=spec["filter"],
         num_heads=spec["heads"],
     )
-    dtype = "float32" if spec["precision"] == "float32" else f"mixed_{spec['precision']}"
+    dtype: Any = "float32" if spec["precision"] == "float32" else f"mixed_{spec['precision']}"
+    if spec["way"] == "ours_int8":
+        dtype = policy_in("int8", dtype)
     model = t2t.Transformer(
         hp, source_vocab_size=spec["vocab"], target_vocab_size=spec["vocab"], dtype=dtype
     )

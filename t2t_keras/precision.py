@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import contextvars
 import functools
 import threading
 from collections.abc import Callable, Iterator
@@ -31,19 +32,30 @@ def in_precision(model, precision: str):
         UserError: the precision is not one of `PRECISIONS`, or TensorFlow lacks it on this machine; or
             the model is quantized or has LoRA weights.
     """
-    require_one_of("precision", precision, PRECISIONS)
     if list(model.members) != [model]:
         return type(model)([in_precision(each, precision) for each in model.members])
     require_float_kernels(model, f"a {precision} copy holds")
-    if precision == "int8":
-        policy: DTypePolicy = EightBits(model.dtype_policy.name)
-    else:
-        policy = DTypePolicy(precision)
+    policy = policy_in(precision, model.dtype_policy.name)
     config = {**model.get_config(), "dtype": keras.dtype_policies.serialize(policy)}
     copy = type(model).from_config(config)
     for ours, theirs in zip(copy.weights, model.weights, strict=True):
         ours.assign(ops.cast(theirs, ours.dtype))
     return copy
+
+
+def policy_of(hp) -> str:
+    """Returns the name of a model's policy by its `activation_dtype`; with "float32", Keras's default."""
+    dtype = hp.activation_dtype
+    return keras.config.dtype_policy().name if dtype == "float32" else f"mixed_{dtype}"
+
+
+def policy_in(precision: str, own: str) -> DTypePolicy:
+    """Returns the policy of a model in one of `PRECISIONS`; errors as of `in_precision`.
+
+    `own` names its policy without one: with "int8", that of all but the kernels.
+    """
+    require_one_of("precision", precision, PRECISIONS)
+    return EightBits(own) if precision == "int8" else DTypePolicy(precision)
 
 
 def require_float_kernels(model, holder: str) -> None:
@@ -146,7 +158,7 @@ class EightBits(DTypePolicy):
         former, matrix = self.matrices.get(layer, ([], None))
         if matrix is None or not _same(former, values):
             with tf.init_scope():
-                matrix = Int8Matrix(ops.convert_to_numpy(make()).astype(np.float32))
+                matrix = Int8Matrix(ops.convert_to_numpy(make()).astype(np.float32, copy=False))
             self.matrices[layer] = values, matrix
         return matrix
 
@@ -156,19 +168,21 @@ def in_8_bits(model) -> bool:
     return any(isinstance(each.dtype_policy, EightBits) for each in model.members)
 
 
+_in_one_graph = contextvars.ContextVar("in one graph", default=False)
 _lock = threading.Lock()
 _grappler_off = {"calls": 0, "before": False}
 
 
 @contextlib.contextmanager
 def constants_not_copied(model) -> Iterator[None]:
-    """Runs graphs of a model with 8-bit weights as they were traced.
+    """Lets a graph of a model with 8-bit weights have few copies of these; no effect within a graph.
 
-    Grappler copies the constants of a graph again and again: for a base model, 10 seconds and 0.6 GB.
+    Grappler copies constants again and again, and so do functions within functions: for a base model,
+    10 seconds and 0.6 GB, and 2 seconds and 0.2 GB.
     """
     import tensorflow as tf
 
-    if not in_8_bits(model):
+    if not in_8_bits(model) or not tf.executing_eagerly():
         yield
         return
     name, options = "disable_meta_optimizer", tf.config.optimizer
@@ -177,9 +191,11 @@ def constants_not_copied(model) -> Iterator[None]:
             _grappler_off["before"] = options.get_experimental_options().get(name, False)
         _grappler_off["calls"] += 1
     options.set_experimental_options({name: True})
+    token = _in_one_graph.set(True)
     try:
         yield
     finally:
+        _in_one_graph.reset(token)
         options.set_experimental_options({name: _grappler_off["before"]})
         with _lock:
             _grappler_off["calls"] -= 1
@@ -244,35 +260,38 @@ class Int8Matrix:
         if len(x.shape) != 2:
             y = self.multiply(tf.reshape(x, [-1, x.shape[-1]]))
             return tf.reshape(y, [*shape_of(x)[:-1], y.shape[-1]])
-        return tf.cast(self._product(tf.cast(x, tf.float32)), x.dtype)
+        product = self._product if _in_one_graph.get() else self._shared_product
+        return tf.cast(product(tf.cast(x, tf.float32)), x.dtype)
 
-    @functools.cached_property
-    def _product(self):
-        """A separate `tf.function`, so that an export holds the weights once for all their uses."""
+    def _product(self, x):
         import tensorflow as tf
 
-        def product(x):
-            largest = tf.reduce_max(tf.abs(x), -1, keepdims=True)  # [n, 1]
-            scale = tf.maximum(largest, 1e-30) / 127
-            # oneDNN needs rows in 0..255: 128 is added here and subtracted in the bias.
-            rows = tf.bitcast(tf.cast(tf.round(x / scale) + 128, tf.uint8), tf.quint8)
-            y = tf.raw_ops.QuantizedMatMulWithBiasAndDequantize(
-                a=rows,
-                b=tf.constant(self.weights.view(tf.qint8.as_numpy_dtype)),
-                bias=tf.constant(-128 * self.weights.sum(0, dtype=np.float32)),
-                min_a=0.0,  # ranges of 255 and 127 steps give the plain integer product
-                max_a=255.0,
-                min_b=-127.0,
-                max_b=127.0,
-                min_freezed_output=0.0,  # not used for float outputs
-                max_freezed_output=0.0,
-                Toutput=tf.float32,
-                input_quant_mode="SCALED",
-            )
-            return y * (scale * self.scales)
+        largest = tf.reduce_max(tf.abs(x), -1, keepdims=True)  # [n, 1]
+        scale = tf.maximum(largest, 1e-30) / 127
+        # oneDNN needs rows in 0..255: 128 is added here and subtracted in the bias.
+        rows = tf.bitcast(tf.cast(tf.round(x / scale) + 128, tf.uint8), tf.quint8)
+        y = tf.raw_ops.QuantizedMatMulWithBiasAndDequantize(
+            a=rows,
+            b=tf.constant(self.weights.view(tf.qint8.as_numpy_dtype)),
+            bias=tf.constant(-128 * self.weights.sum(0, dtype=np.float32)),
+            min_a=0.0,  # ranges of 255 and 127 steps give the plain integer product
+            max_a=255.0,
+            min_b=-127.0,
+            max_b=127.0,
+            min_freezed_output=0.0,  # not used for float outputs
+            max_freezed_output=0.0,
+            Toutput=tf.float32,
+            input_quant_mode="SCALED",
+        )
+        return y * (scale * self.scales)
+
+    @functools.cached_property
+    def _shared_product(self):
+        """`_product` as a function of its own, so that an export holds the weights once for all uses."""
+        import tensorflow as tf
 
         row = tf.TensorSpec([None, self.weights.shape[0]], tf.float32)
-        return tf.function(product, input_signature=[row], autograph=False)
+        return tf.function(self._product, input_signature=[row], autograph=False)
 
 
 @functools.cache

@@ -17,7 +17,6 @@ from t2t_keras.decoding import Classifier, DecodeSettings, Ensemble, Translator
 from t2t_keras.errors import UserError, warn
 from t2t_keras.files import content_digest
 from t2t_keras.network_settings import INFERENCE_SETTINGS
-from t2t_keras.precision import in_precision
 from t2t_keras.serving import CTranslate2Translator, SavedModel, TextClient
 from t2t_keras.settings import HParams
 from t2t_keras.text.encoders import digest, require_vocabulary
@@ -175,7 +174,7 @@ class TrainedModel:
             space = target_space_id
             if space is None:
                 space = run.get("target_space_id", of_problem.target_space_id)
-            models.append(checkpoints.load_model(prefix, hparams, space, model))
+            models.append(checkpoints.load_model(prefix, hparams, space, model, precision))
             registry.require_fit(self.problem, models[-1])
             if spare := require_vocabulary(models[-1], of_problem.vocab_size, run, self.data_dir):
                 warn(spare)
@@ -186,8 +185,6 @@ class TrainedModel:
                         "it has the same size: give the data that the model was trained on, --data_dir."
                     )
         self.model: Any = Ensemble(models) if len(models) > 1 else models[0]
-        if precision:
-            self.model = in_precision(self.model, precision)
         self.set_name = (recorded or hparams).set_name or "hparams"  # type: ignore[union-attr]
 
     def translate(self, texts: Sequence[str]) -> list[str]:

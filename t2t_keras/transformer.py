@@ -21,7 +21,7 @@ from t2t_keras.layers.masks import distances, prefix_bias
 from t2t_keras.losses import TokenFit
 from t2t_keras.model_kinds import CLASSIFICATION, LANGUAGE_MODEL, TRANSLATION
 from t2t_keras.network_settings import check_settings, kernel_initializer, stack_keywords
-from t2t_keras.precision import cache_of, dtype_config, in_8_bits
+from t2t_keras.precision import cache_of, dtype_config, in_8_bits, policy_of
 from t2t_keras.settings import HParams, recorded_settings
 from t2t_keras.shape import grown, shape_of, take
 
@@ -109,8 +109,7 @@ class Transformer(TokenFit):
         **kwargs: Any,
     ):
         check_settings(hp)
-        if hp.activation_dtype != "float32":
-            kwargs.setdefault("dtype", f"mixed_{hp.activation_dtype}")
+        kwargs.setdefault("dtype", policy_of(hp))
         # Each layer casts only what it needs, such as a few rows of an embedding table.
         super().__init__(autocast=False, **kwargs)
         for side, size in (("source", source_vocab_size), ("target", target_vocab_size)):

@@ -22,6 +22,7 @@ from t2t_keras.files import (
     writing,
 )
 from t2t_keras.network_settings import INFERENCE_SETTINGS, for_inference
+from t2t_keras.precision import policy_in, policy_of
 from t2t_keras.settings import (
     OTHER_NETWORK,
     OTHER_TRAINING,
@@ -216,6 +217,7 @@ def load_model(
     hp: HParams | None = None,
     target_space_id: int | None = None,
     model: str | None = None,
+    precision: str | None = None,
 ) -> Transformer:
     """Builds the model of a checkpoint and loads its weights.
 
@@ -225,6 +227,7 @@ def load_model(
             logits must agree.
         target_space_id: the target space, if the directory does not record it.
         model: registered name, if the directory does not record it; by default "transformer".
+        precision: one of `precision.PRECISIONS`, for decoding; by default the hparam `activation_dtype`.
 
     Raises:
         UserError: there is no readable checkpoint or no settings, the settings or the model disagree
@@ -267,8 +270,11 @@ def load_model(
             ("target_vocab_size", target_size, target),
         ]
         require_sizes(settings, sizes, arrays, prefix)
+    keywords: dict[str, Any] = {"target_space_id": target_space_id}
+    if precision is not None:
+        keywords["dtype"] = policy_in(precision, policy_of(settings))
     loaded = registry.model(name).of_sizes(
-        for_inference(settings), source_size, target_size, target_space_id=target_space_id
+        for_inference(settings), source_size, target_size, **keywords
     )
     assign(loaded, arrays, prefix)
     return loaded
