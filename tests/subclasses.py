@@ -2,7 +2,6 @@
 
 import keras
 import numpy as np
-from networks import small_model
 
 import t2t_keras as t2t
 
@@ -79,11 +78,3 @@ def whole_scores(model, inputs, ids):
     log_p = np.take_along_axis(log_p, ids[:, :, None], 2)[:, :, 0]
     before_the_end = np.cumsum(ids == 1, 1) - (ids == 1) == 0
     return (log_p * before_the_end).sum(1)
-
-
-def search_error(name, source):
-    """The largest difference between a search's scores and those of the whole network."""
-    model = small_model(model_class=CHANGED[name])
-    found = t2t.decoding.beam_search(model, source, beam_size=2, alpha=0.0, extra_length=3)
-    ids, scores = map(keras.ops.convert_to_numpy, found)
-    return float(np.abs(scores[:, 0] - whole_scores(model, source, ids[:, 0])).max())

@@ -174,7 +174,7 @@ def run_block(block, page, directory):
         runs = commands(code)  # nor does TensorFlow start
     else:
         runs = [["bash", "-e", "-o", "pipefail", "-c", code]]
-    of_few_steps = r"t2t-(keras-)?train|decoding\.(beam_search|Translator)\(|t2t\.load\("
+    of_few_steps = r"t2t-(keras-)?train|decoding\.Translator\(|t2t\.load\("
     given = ""
     for run in runs:
         if run[0] == "echo":

@@ -83,7 +83,7 @@ def test_another_action_is_an_error_and_our_own_commands_are_strict(line, messag
 
 
 def ran(line, cwd):
-    by_graphs = line.startswith(("t2t-exporter", "t2t-translate-all"))
+    by_graphs = line.startswith(("t2t-exporter", "t2t-trainer", "t2t-translate-all"))
     done = toy.forked(shlex.split(line), cwd=cwd, eagerly=not by_graphs)
     assert done.returncode == 0, done.stderr
     return done

@@ -5,6 +5,7 @@ import re
 import shutil
 
 import golden
+import keras
 import networks
 import numpy as np
 import pytest
@@ -15,6 +16,7 @@ import t2t_keras as t2t
 from t2t_keras import checkpoints
 from t2t_keras.checkpoints.t2t import trained_spaces
 from t2t_keras.errors import UserError
+from t2t_keras.precision import has_int8, in_precision
 from t2t_keras.text import ByteTextEncoder
 from t2t_keras.trained_model import TrainedModel
 
@@ -33,11 +35,21 @@ def run(tmp_path_factory):
     return directory
 
 
-def test_load_of_several_is_an_ensemble_in_another_precision(run):
-    half = t2t.load([run, f"{run}/model.ckpt-7"], precision="bfloat16")
-    assert [one.hp.set_name for one in half.model.members] == ["transformer_base"] * 2
-    assert {one.compute_dtype for one in half.model.members} == {"bfloat16"}
-    assert half.description()["precision"] == "bfloat16"
+@pytest.mark.parametrize("precision", ["bfloat16", "int8"])
+def test_load_of_several_is_an_ensemble_in_another_precision(run, precision):
+    if precision == "int8" and not has_int8():
+        pytest.skip("int8 needs oneDNN, which TensorFlow has on x86 processors")
+    both = [run, f"{run}/model.ckpt-7"]
+    found = t2t.load(both, precision=precision)
+    wanted = in_precision(t2t.load(both).model, precision)
+    assert found.description()["precision"] == precision
+    for one, other in zip(found.model.members, wanted.members, strict=True):
+        assert one.hp.set_name == "transformer_base"
+        assert type(one.dtype_policy) is type(other.dtype_policy)
+        assert one.dtype_policy.name == other.dtype_policy.name
+        for ours, theirs in zip(one.weights, other.weights, strict=True):
+            assert ours.dtype == theirs.dtype
+            np.testing.assert_array_equal(*map(keras.ops.convert_to_numpy, (ours, theirs)))
 
 
 def test_load_of_a_keras_file_is_the_model_as_it_was_compiled(tmp_path):
