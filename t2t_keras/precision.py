@@ -43,10 +43,11 @@ def in_precision(model, precision: str):
     return copy
 
 
-def policy_of(hp) -> str:
-    """Returns the name of a model's policy by its `activation_dtype`; with "float32", Keras's default."""
-    dtype = hp.activation_dtype
-    return keras.config.dtype_policy().name if dtype == "float32" else f"mixed_{dtype}"
+def policy_of(activation_dtype: str) -> str:
+    """Returns the name of a model's policy by that hparam; with "float32", Keras's default."""
+    if activation_dtype == "float32":
+        return keras.config.dtype_policy().name
+    return f"mixed_{activation_dtype}"
 
 
 def policy_in(precision: str, own: str) -> DTypePolicy:

@@ -109,7 +109,7 @@ class Transformer(TokenFit):
         **kwargs: Any,
     ):
         check_settings(hp)
-        kwargs.setdefault("dtype", policy_of(hp))
+        kwargs.setdefault("dtype", policy_of(hp.activation_dtype))
         # Each layer casts only what it needs, such as a few rows of an embedding table.
         super().__init__(autocast=False, **kwargs)
         for side, size in (("source", source_vocab_size), ("target", target_vocab_size)):

@@ -272,7 +272,7 @@ def load_model(
         require_sizes(settings, sizes, arrays, prefix)
     keywords: dict[str, Any] = {"target_space_id": target_space_id}
     if precision is not None:
-        keywords["dtype"] = policy_in(precision, policy_of(settings))
+        keywords["dtype"] = policy_in(precision, policy_of(settings.activation_dtype))
     loaded = registry.model(name).of_sizes(
         for_inference(settings), source_size, target_size, **keywords
     )
