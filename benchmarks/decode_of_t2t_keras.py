@@ -1,7 +1,6 @@
 """Our beam search; started by `decode.py`."""
 
 import os
-from typing import Any
 
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
 
@@ -72,7 +71,7 @@ def make_model(spec):
         filter_size=spec["filter"],
         num_heads=spec["heads"],
     )
-    dtype: Any = "float32" if spec["precision"] == "float32" else f"mixed_{spec['precision']}"
+    dtype = "float32" if spec["precision"] == "float32" else f"mixed_{spec['precision']}"
     if spec["way"] == "ours_int8":
         dtype = policy_in("int8", dtype)
     model = t2t.Transformer(

@@ -169,7 +169,7 @@ def in_8_bits(model) -> bool:
     return any(isinstance(each.dtype_policy, EightBits) for each in model.members)
 
 
-_in_one_graph = contextvars.ContextVar("in one graph", default=False)
+_in_own_graph = contextvars.ContextVar("in own graph", default=False)  # not in one of the caller's
 _lock = threading.Lock()
 _grappler_off = {"calls": 0, "before": False}
 
@@ -192,11 +192,11 @@ def constants_not_copied(model) -> Iterator[None]:
             _grappler_off["before"] = options.get_experimental_options().get(name, False)
         _grappler_off["calls"] += 1
     options.set_experimental_options({name: True})
-    token = _in_one_graph.set(True)
+    token = _in_own_graph.set(True)
     try:
         yield
     finally:
-        _in_one_graph.reset(token)
+        _in_own_graph.reset(token)
         options.set_experimental_options({name: _grappler_off["before"]})
         with _lock:
             _grappler_off["calls"] -= 1
@@ -261,7 +261,7 @@ class Int8Matrix:
         if len(x.shape) != 2:
             y = self.multiply(tf.reshape(x, [-1, x.shape[-1]]))
             return tf.reshape(y, [*shape_of(x)[:-1], y.shape[-1]])
-        product = self._product if _in_one_graph.get() else self._shared_product
+        product = self._product if _in_own_graph.get() else self._shared_product
         return tf.cast(product(tf.cast(x, tf.float32)), x.dtype)
 
     def _product(self, x):

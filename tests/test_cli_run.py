@@ -24,7 +24,7 @@ def toy_dir(tmp_path_factory):
     """A run of 6 steps in `run`, with checkpoints of the steps 2, 4 and 6 ten minutes apart."""
     directory = tmp_path_factory.mktemp("toy")
     toy.generate(directory)
-    toy.train(directory, 6, "--eval_steps=0", DECODE, eagerly=False)
+    toy.train(directory, 6, "--eval_steps=0", DECODE, eagerly=False)  # its searches are long
     shutil.move(directory / "run" / "eval", directory / "eval_of_training")
     for step in (2, 4, 6):
         os.utime(directory / "run" / f"model.ckpt-{step}.index", (300 * step, 300 * step))

@@ -231,7 +231,8 @@ def load_model(
 
     Raises:
         UserError: there is no readable checkpoint or no settings, the settings or the model disagree
-            with those of the directory, the model is not registered, or the checkpoint does not fit.
+            with those of the directory, the model is not registered, the checkpoint does not fit, or
+            the precision is unknown or not to be had on this machine.
     """
     prefix = resolve(path)
     directory = os.path.dirname(prefix)
