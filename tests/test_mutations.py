@@ -284,8 +284,8 @@ def both(tmp_path, eagerly):
     return tmp_path / "0", tmp_path / "1"
 
 
-# Taken without a word: shards of dev, and those with as many examples of the same lengths (their content is
-# not compared), and evaluations.jsonl (then `best` is another).
+# Not refused: shards of dev (a line says that figures change), those with as many examples of the same lengths
+# (their content is not compared), and evaluations.jsonl (then `best` is another).
 NOT_REFUSED = re.compile(r"exchanged.*dev-0.*|evaluations\.jsonl|events.*|counts.*")
 
 

@@ -3,6 +3,7 @@
 import datetime
 import json
 import os
+import re
 import shutil
 import signal
 import sys
@@ -11,6 +12,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 import toy
+from corpus_files import write_shards
 
 from t2t_keras import checkpoints, registry
 from t2t_keras.checkpoints import write_settings
@@ -325,12 +327,23 @@ def test_figures_of_other_settings_get_a_line(data_dir, tmp_path, capsys):
     decay = {"learning_rate_schedule": "constant*linear_decay", "learning_rate_decay_steps": 2}
     hparams = toy.hparams(num_hidden_layers=1, hidden_size=32, filter_size=32, **decay)
     other = {"eval_steps": 2, "decode": DecodeSettings(beam_size=3, extra_length=2)}
-    for steps, settings in ((4, {}), (4, {}), (4, other), (6, other)):
-        going = trainer(data_dir, tmp_path, steps, hparams, **settings)
+    data = shutil.copytree(data_dir, tmp_path / "data")
+    (data / f"index.{toy.PROBLEM}-dev.npz").unlink()
+    write_shards(data, toy.PROBLEM, "dev", [{"inputs": [5, 1], "targets": [6, 1]}])
+    for steps, settings, read in (
+        (4, {}, data_dir),
+        (4, {}, data_dir),
+        (4, other, data_dir),
+        (6, other, data_dir),
+        (6, other, data),
+    ):
+        going = trainer(read, tmp_path, steps, hparams, **settings)
         going._begin_record()
         going.record.note()
     said = capsys.readouterr().err.splitlines()
-    assert [line.removeprefix("warning: ").split(": from here on")[0] for line in said] == [
+    *said, of_data = [line.removeprefix("warning: ").split(": from here on")[0] for line in said]
+    assert said == [
         "eval_steps was 1 and is now 2, beam_size was 1 and is now 3",
         "train_steps was 4 and is now 6",
     ]
+    assert re.fullmatch("dev_shards was [0-9a-f]{16} and is now [0-9a-f]{16}", of_data)

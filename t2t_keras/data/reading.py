@@ -446,7 +446,7 @@ class SplitBatches:
     The arguments and errors are those of `Batches`.
 
     Attributes:
-        shards: a digest of what training reads from shards; "" from text and of other splits.
+        shards: a digest of the examples' numbers and lengths in the shards; "" from text.
     """
 
     shards = ""
@@ -559,8 +559,7 @@ class Batches(SplitBatches):
             keywords["pad_to_boundary"] = False  # T2T's last bucket has no longest length
         super().__init__(problem, split, hp, options, keywords)
         index = read_index(data_dir, problem.dataset_filename(), split, problem.sides)
-        if split == DatasetSplit.TRAIN:
-            self.shards = index.digest()
+        self.shards = index.digest()
         if not len(index.sizes):
             raise UserError(f"The {split} shards of {problem.name} in {data_dir} hold no example.")
         cut = {  # 0 means no limit

@@ -103,14 +103,13 @@ class TensorEncoder(abc.ABC):
         """
         import tensorflow as tf
 
-        if not (is_ragged := isinstance(ids, tf.RaggedTensor)):
-            ids = tf.convert_to_tensor(ids)
+        ids = ids if isinstance(ids, tf.RaggedTensor) else tf.convert_to_tensor(ids)
         if ids.dtype != tf.int32 or ids.shape.rank != 2:
             raise UserError(
                 f"decode_tensor got {ids.dtype.name} of shape {ids.shape}; "
                 "it takes rows of int32, ragged [B, None] or dense [B, L]."
             )
-        rows = ids if is_ragged else tf.RaggedTensor.from_tensor(ids)
+        rows = ids if isinstance(ids, tf.RaggedTensor) else tf.RaggedTensor.from_tensor(ids)
         try:
             return self.graph.decode(rows.with_row_splits_dtype(tf.int64))
         except tf.errors.InvalidArgumentError:

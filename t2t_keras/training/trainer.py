@@ -174,9 +174,10 @@ class Trainer:
             "freeze": s.engine.freeze,
         }
         self._require_same_settings()
-        dev = self._batches("dev", hp, data.BatchOptions(options.seed)).dataset()
+        dev = self._batches("dev", hp, data.BatchOptions(options.seed))
+        self._dev_shards = dev.shards
         self.evaluation = Evaluation(
-            model, dev, of_problem.vocabulary, s.decode, s.eval_steps, problem
+            model, dev.dataset(), of_problem.vocabulary, s.decode, s.eval_steps, problem
         )
         self.checkpoints = RunCheckpoints(
             self.output_dir, engine, s.keep_checkpoint_max, s.keep_checkpoint_every_n_hours
@@ -423,7 +424,11 @@ class Trainer:
                 self._progress.warn(f"{what} {', '.join(left_out)}")
         self._hosts.agree(chief=[], any_host=[False])  # from here on the directory exists
         s, schedule = self.settings, self.hp.learning_rate_schedule
-        figures = {"eval_steps": s.eval_steps, **s.decode.deciding()}
+        figures = {
+            "dev_shards": self._dev_shards,
+            "eval_steps": s.eval_steps,
+            **s.decode.deciding(),
+        }
         if "linear_decay" in schedule or "single_cycle_cos_decay" in schedule:
             figures["train_steps"] = s.train_steps
         self.record = RunRecord(
