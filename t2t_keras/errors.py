@@ -48,6 +48,15 @@ def require_several(name: str, texts: Any) -> None:
         raise UserError(f"{name} takes a list of texts, got one, {texts!r}: put it in a list.")
 
 
+def several_texts(name: str, texts: Any) -> list[str]:
+    """Returns texts as a list; raises a `UserError` for one text, and for what is none among them."""
+    require_several(name, texts)
+    for number, text in enumerate(texts := [*texts], start=1):
+        if not isinstance(text, str):
+            raise UserError(f"{name} takes strings, got {text!r:.60} in place {number}.")
+    return texts
+
+
 def reason_of(error: BaseException) -> str:
     """Returns the system's reason for an exception, else the first line of its message, else its type."""
     lines = str(getattr(error, "strerror", None) or error).strip().splitlines()

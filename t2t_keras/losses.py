@@ -262,6 +262,7 @@ class TokenFit(keras.Model):
                     raise UserError(
                         f"the Transformer has its own {each.name!r}: rename your metric."
                     )
+        self.loss = None  # Keras keeps that of an earlier `compile`
         super().compile(optimizer, loss, loss_weights, metrics, **kwargs)
 
     def compile_from_config(self, config):  # Keras's leaves out a `compile` of a subclass
@@ -270,6 +271,10 @@ class TokenFit(keras.Model):
 
     def compute_loss(self, x=None, y=None, y_pred=None, sample_weight=None, training=True):
         if not self._has_own_loss:
+            if y is None and self.loss is not None:
+                raise UserError(
+                    "compile(loss=...) compares outputs with y: call fit(batch, y), or leave it out."
+                )
             return super().compute_loss(x, y, y_pred, sample_weight, training)
         if sample_weight is not None:
             raise UserError(

@@ -302,6 +302,18 @@ def test_what_a_call_needs_is_said(call, got, compiled):
         call(compiled(NO_DROPOUT))
 
 
+def test_the_loss_is_ours_again_after_compile_without_one(compiled):
+    padded = IDS * np.int32([1, 1, 0])
+    model, batch = compiled(NO_DROPOUT), {"inputs": padded, "targets": padded}
+    wanted = model.evaluate(batch, verbose=0)
+    model.compile("sgd", keras.losses.SparseCategoricalCrossentropy(from_logits=True))
+    assert model.evaluate(batch, padded, verbose=0) != wanted[0]
+    with pytest.raises(t2t.errors.UserError, match=r"call fit\(batch, y\), or leave it out"):
+        model.fit(batch, verbose=0)
+    model.compile("sgd")
+    assert model.evaluate(batch, verbose=0) == wanted
+
+
 def test_a_classifier_takes_labels_of_one_or_two_axes():
     hp = t2t.registry.hparams("transformer_tiny", "num_hidden_layers=1,hidden_size=8")
     model = t2t.TransformerClassifier(hp, source_vocab_size=9, num_classes=3)

@@ -6,6 +6,7 @@ import math
 import numpy as np
 import pytest
 import toy
+from networks import search_model
 
 from t2t_keras import Transformer, load, metrics, registry
 from t2t_keras.data import Text2TextProblem
@@ -45,6 +46,31 @@ ONE_TEXT = {
 @pytest.mark.parametrize("call", ONE_TEXT.values(), ids=ONE_TEXT)
 def test_one_text_is_not_many_letters(call):
     with pytest.raises(UserError, match=r"takes a list of texts, got one, .*: put it in a list"):
+        call()
+
+
+@pytest.mark.parametrize(
+    ("call", "message"),
+    [
+        (
+            lambda: Translator.translate(None, ["a", None]),
+            "lines takes strings, got None in place 2",
+        ),
+        (
+            lambda: Translator.translate(None, ["a"], ["b", "c"]),
+            "prefixes must be as many as lines, 1",
+        ),
+        (lambda: Translator.translate(None, ["a"], phrases=["b"]), "phrases takes a list of texts"),
+        (lambda: metrics.bleu(["a"], [b"a"]), "hypotheses takes strings, got b'a' in place 1"),
+        (lambda: beam_search(search_model(), [2, 1]), r"must be ids \[B, S\], .* got shape \(2,\)"),
+        (
+            lambda: beam_search(search_model(), [[2, 1], [1]]),
+            r"must be ids \[B, S\], padded with 0: ",
+        ),
+    ],
+)
+def test_what_is_no_list_of_texts_or_of_ids_is_said(call, message):
+    with pytest.raises(UserError, match=f"^[^\n]*{message}[^\n]*$"):
         call()
 
 

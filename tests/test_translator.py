@@ -157,7 +157,7 @@ def test_translations_begin_with_their_prefixes(beam_size):
         assert translation.texts[0].startswith(prefix)
     same([forced[i] for i in rows], free)
     same(forced[4:5], make({"beam_size": beam_size}).translate(LINES[4:5], prefixes[4:5]))
-    with pytest.raises(ValueError, match="shorter"):
+    with pytest.raises(UserError, match="as many as lines, 7, got 3"):
         make().translate(LINES, prefixes[:3])
 
 

@@ -92,7 +92,10 @@ def search(
         require_compilable({**only, "precision int8": in_8_bits(model)})
     if model.kind == CLASSIFICATION:
         raise UserError("a classifier has no outputs to search for: call it, or use `Classifier`.")
-    inputs = ops.cast(ops.convert_to_tensor(inputs), "int32")
+    with explained("inputs must be ids [B, S], padded with 0", ValueError, TypeError):
+        inputs = ops.cast(ops.convert_to_tensor(inputs), "int32")
+    if len(inputs.shape) != 2:
+        raise UserError(f"inputs must be ids [B, S], padded with 0, got shape {inputs.shape}.")
     longest = options.extra_length if max_lengths is None else max_lengths
     longest = 0 if ops.is_tensor(longest) else int(np.max(longest, initial=0))
     options.require_memory(model, longest, inputs.shape[0] or 1)

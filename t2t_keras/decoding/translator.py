@@ -18,7 +18,7 @@ from t2t_keras.decode_settings import SENTENCES, DecodeSettings, require_compila
 from t2t_keras.decoding.constraints import Phrases
 from t2t_keras.decoding.logits import Constraint, LogitsProcessor
 from t2t_keras.decoding.searches import kept_top_k, named_processors, search
-from t2t_keras.errors import UserError, require_several, warn
+from t2t_keras.errors import UserError, require_several, several_texts, warn
 from t2t_keras.ids import EOS_ID, PAD_ID, until_eos, without_padding
 from t2t_keras.model_kinds import CLASSIFICATION, TRANSLATION
 from t2t_keras.open_graph import open_graph_of_model
@@ -138,12 +138,17 @@ class Translator:
             phrases: for each line, words or phrases that its translation must contain; for beam search.
 
         Raises:
-            UserError: the vocabulary cannot express a line; the message names it.
+            UserError: the vocabulary cannot express a line, which the message names; or there are not as
+                many prefixes or phrases as lines.
         """
-        for name, texts in (("lines", lines), ("prefixes", prefixes), ("phrases", phrases)):
-            require_several(name, texts)
-        given = (lines, prefixes or [""] * len(lines), phrases or [()] * len(lines))
-        rows = enumerate(zip(*given, strict=True), start=1)
+        lines = several_texts("lines", lines)
+        require_several("phrases", phrases)
+        prefixes = several_texts("prefixes", prefixes or [""] * len(lines))
+        phrases = [several_texts("phrases", each) for each in phrases or [()] * len(lines)]
+        for name, given in (("prefixes", prefixes), ("phrases", phrases)):
+            if len(given) != len(lines):
+                raise UserError(f"{name} must be as many as lines, {len(lines)}, got {len(given)}.")
+        rows = enumerate(zip(lines, prefixes, phrases, strict=True), start=1)
         sentences = (self._sentence(Line(number, *row)) for number, row in rows)
         return list(self.batcher.results(sentences))
 

@@ -11,7 +11,7 @@ import unicodedata
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
-from t2t_keras.errors import UserError, importing, require_one_of, require_several
+from t2t_keras.errors import UserError, importing, require_one_of, several_texts
 
 if TYPE_CHECKING:
     from sacrebleu.metrics.bleu import BLEUScore
@@ -47,8 +47,8 @@ def bleu(references: Sequence[str], hypotheses: Sequence[str], language: str = "
         UserError: the two differ in length or are empty, or there are no rules for the language.
     """
     require_one_of("language", language, LANGUAGES)
-    require_several("references", references)
-    require_several("hypotheses", hypotheses)
+    references = several_texts("references", references)
+    hypotheses = several_texts("hypotheses", hypotheses)
     if len(references) != len(hypotheses):
         raise UserError(
             f"{len(references)} references but {len(hypotheses)} translations; "
@@ -240,7 +240,7 @@ def rouge(references: Sequence[Sequence[str]], hypotheses: Sequence[str]) -> dic
         UserError: there are no summaries, the numbers differ, or `rouge-score` is missing.
     """
     for name, texts in (("hypotheses", hypotheses), *(("references", each) for each in references)):
-        require_several(name, texts)
+        several_texts(name, texts)
     if not hypotheses or len(references) != len(hypotheses):
         raise UserError(
             f"ROUGE needs a reference for each summary, got {len(references)} and {len(hypotheses)}."

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from t2t_keras.decode_settings import DecodeSettings
-from t2t_keras.errors import UserError, explained, importing, require_several
+from t2t_keras.errors import UserError, explained, importing, several_texts
 from t2t_keras.ids import EOS_ID, PAD_ID, until_eos
 from t2t_keras.settings import INT32
 from t2t_keras.text import (
@@ -81,7 +81,7 @@ class CTranslate2Translator:
         Raises:
             UserError: a line has more tokens than the model has positions, or a number is out of range.
         """
-        require_several("lines", lines)
+        lines = several_texts("lines", lines)
         DecodeSettings(beam_size=beam_size, alpha=alpha, extra_length=extra_length)  # their ranges
         if not 1 <= top_beams <= beam_size or batch_size < 1:
             raise UserError(
