@@ -26,11 +26,13 @@ class CorpusProblem(TranslateProblem):
     """A translation problem whose sources are class attributes."""
 
     train: Sequence[list] = ()  # sources for training
+    additional_training_datasets: Sequence[list] = ()  # more of them, of a subclass (T2T's name)
     dev: Sequence[list] = ()  # sources for evaluation
     vocabulary_of: type[TranslateProblem] | None = None  # whose vocabulary to use; None: its own
 
     def source_data_files(self, split: str) -> list:
-        return [*(self.train if split == DatasetSplit.TRAIN else self.dev)]
+        train = [*self.train, *self.additional_training_datasets]
+        return train if split == DatasetSplit.TRAIN else [*self.dev]
 
     @property
     def use_vocab_from_other_problem(self) -> Any:  # type: ignore[override]

@@ -7,9 +7,9 @@ import functools
 import re
 from collections.abc import Iterable
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
-from t2t_keras.errors import UserError, nearest
+from t2t_keras.errors import UserError, nearest, warn
 
 
 class Absent(NamedTuple):
@@ -70,6 +70,12 @@ def is_users_own(problem: type, hook: str) -> bool:
     """Returns True if a class outside this package defines a hook of a problem."""
     owners = (owner.__module__ for owner in problem.__mro__ if hook in vars(owner))
     return not next(owners, "t2t_keras.").startswith("t2t_keras.")
+
+
+def warn_of_uncalled_hooks(problem: Any) -> None:
+    """Warns of T2T's hooks that a user's problem defines but nothing calls."""
+    if hooks := uncalled_hooks(type(problem)):
+        warn(f"{problem.name} defines hooks of tensor2tensor that are not called here: {hooks}")
 
 
 def uncalled_hooks(problem: type) -> str:

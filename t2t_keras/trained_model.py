@@ -166,9 +166,9 @@ class TrainedModel:
                     f"there is no vocabulary of {self.problem.name} in {' or '.join(tried)}: "
                     "give its directory, --data_dir=DIRECTORY."
                 )
-        of_problem = self.problem.get_hparams(hparams or recorded, self.data_dir)
         if hparams is None and recorded is None and "hparams_set" in flags:
             hparams = registry.hparams(flags["hparams_set"], flags.get("hparams", ""))
+        of_problem = self.problem.get_hparams(hparams or recorded, self.data_dir)
         models = []
         for prefix, run in zip(self.prefixes, self.runs, strict=True):
             space = target_space_id

@@ -4,12 +4,15 @@ import gzip
 import importlib
 import random
 
+import numpy as np
 import pytest
 from corpus_files import stored_examples, write_archive, write_lines
+from networks import search_model
 
-from t2t_keras import t2t_modules
+from t2t_keras import registry, t2t_modules
 from t2t_keras.data.problem import SPLITS
 from t2t_keras.errors import UserError
+from t2t_keras.export import export_saved_model
 from t2t_keras.text import ByteTextEncoder, ClassLabelEncoder, SubwordTextEncoder, TokenTextEncoder
 
 t2t_modules.install("no directory of users")
@@ -186,6 +189,62 @@ def test_other_fields_of_ids_are_stored_and_only_the_vocabulary_encodes(tmp_path
         {"inputs": [a] * n + [1], "targets": [b, 1], "marks": [n, seeded.randrange(9)]}
         for n in (2, 3)
     ]
+
+
+def test_a_set_says_what_has_no_effect_and_what_is_not_supported(capsys):
+    settings = importlib.import_module("tensor2tensor.layers.common_hparams")
+    from_models = importlib.import_module("tensor2tensor.models.transformer").transformer_tiny
+
+    @settings.register_hparams
+    def with_lists():
+        hp = from_models()
+        hp.sampling_method, hp.pretrained_model_dir = "random", "/run"
+        hp.add_hparam("stages", [1, 2])
+        return hp
+
+    @settings.register_hparams
+    def with_weights():
+        hp = settings.basic_params1()
+        hp.weights_fn["targets"] = len
+        return hp
+
+    assert registry.hparams("with_lists").stages == (1, 2)
+    wanted = "warning: with_lists sets pretrained_model_dir, sampling_method, without effect here"
+    assert capsys.readouterr().err.splitlines() == [wanted]
+    with pytest.raises(UserError, match=r"weights_fn is not supported: it must be empty"):
+        registry.hparams("with_weights")
+
+
+def test_hooks_see_settings_and_class_names_are_labels(tmp_path):
+    class Named(text_problems.Text2ClassProblem):
+        is_generate_per_split, vocab_type = True, text_problems.VocabType.CHARACTER
+        dataset_splits, num_classes = [{"split": "train", "shards": 1}], 2
+
+        def class_labels(self, data_dir):
+            return ["no", "yes"]
+
+        def hparams(self, defaults, model_hparams):
+            super().hparams(defaults, model_hparams)
+            self.seen = model_hparams.hidden_size, model_hparams.data_dir
+
+        def generate_samples(self, data_dir, tmp_dir, split):
+            label = text_encoder.ClassLabelEncoder(self.class_labels(data_dir)).encode("yes")
+            yield {"inputs": "a", "label": label}
+
+    named = Named()
+    named.generate_data(tmp_path, tmp_path)
+    [example] = stored_examples(tmp_path / "named-train-00000-of-00001")
+    assert example["targets"] == [1]
+    assert named.vocab_sizes(tmp_path)["targets"] == 2
+    assert named.seen == (512, str(tmp_path))
+    assert named.get_feature_encoders(tmp_path)["targets"].decode(np.array([[[1]]])) == "yes"
+
+
+@pytest.mark.parametrize("base", [text_encoder.TextEncoder, text_encoder.ByteTextEncoder])
+def test_tensors_do_not_pass_by_an_encoder_of_ones_own(base):
+    own = type("Own", (base,), {"encode": lambda self, s: [5], "vocab_size": 23})()
+    with pytest.raises(UserError, match=r"an export .* tensors, which Own does not: use generated"):
+        export_saved_model(search_model(), {"inputs": own, "targets": own}, "no directory")
 
 
 def test_all_names_of_a_module():

@@ -16,7 +16,7 @@ from t2t_keras import registry
 from t2t_keras.cli import app, options
 from t2t_keras.cli.options import FLAGS, integer, number, string, strings, switch
 from t2t_keras.errors import UserError
-from t2t_keras.t2t_names import is_users_own
+from t2t_keras.t2t_names import is_users_own, warn_of_uncalled_hooks
 
 
 def define_flags() -> None:
@@ -66,6 +66,7 @@ def generate(problem, data_dir: str, tmp_dir: str) -> None:
 
     if is_users_own(type(problem), "generate_data"):  # which finds the directory in T2T
         make_directory(data_dir)
+    warn_of_uncalled_hooks(problem)
     random.seed(problem.random_seed)
     np.random.seed(problem.random_seed % 2**32)
     problem.generate_data(data_dir, tmp_dir)

@@ -16,6 +16,7 @@ from t2t_keras.data.reading import START_STEP, BatchOptions, SplitBatches, plain
 from t2t_keras.data.text_problem import PathLike, Text2ClassProblem, Text2TextProblem
 from t2t_keras.errors import UserError, explained
 from t2t_keras.ids import EOS_ID
+from t2t_keras.text.encoders import require_tensors
 
 if TYPE_CHECKING:
     import tensorflow as tf
@@ -75,6 +76,7 @@ class TextBatches(SplitBatches):
             raise UserError("pad_to_boundary=False needs shards: text is padded to static shapes.")
         self._directories = data_dir, tmp_dir
         self._encoders = stored_encoders(problem, data_dir, tmp_dir)
+        require_tensors(self._encoders.values(), "--on_the_fly")
         self._sampling = hp.subword_sampling if split == DatasetSplit.TRAIN else 0.0
         if self._sampling and not all(encoder.samples for encoder in self._encoders.values()):
             raise UserError(

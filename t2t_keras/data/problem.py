@@ -12,7 +12,7 @@ from t2t_keras.data.shards import PathLike, shard_paths
 from t2t_keras.errors import UserError
 from t2t_keras.model_kinds import CLASSIFICATION, LANGUAGE_MODEL, TRANSLATION, Kind
 from t2t_keras.registry import default_name
-from t2t_keras.settings import declare, from_to
+from t2t_keras.settings import HParams, declare, from_to
 
 if TYPE_CHECKING:
     from t2t_keras.decoding.logits import Constraint
@@ -224,7 +224,10 @@ class Problem:
             return self._hparams
         p = ProblemHParams(vocab_size={}, modality={}, loss_multiplier=1.0, stop_at_eos=False)
         p.input_space_id = p.target_space_id = SpaceID.GENERIC
-        self.hparams(p, model_hparams)
+        given = HParams() if model_hparams is None else model_hparams
+        if isinstance(given, HParams) and "data_dir" not in given.to_dict():  # as T2T's has
+            given = given.add_hparam("data_dir", os.fspath(data_dir or ""))
+        self.hparams(p, given)
         p.was_reversed, p.was_copy, p.vocabulary = self.was_reversed, self.was_copy, vocabulary
         for side in self.sides:
             wanted = _CLASS_LABEL if self.num_classes and side == "targets" else _SYMBOL

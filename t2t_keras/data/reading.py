@@ -585,7 +585,7 @@ class Batches(SplitBatches):
         # The exclusive upper limit of the ids of each stored side; 2**31 without a vocabulary.
         most = dict.fromkeys(problem.sides, 2**31)
         with contextlib.suppress(UserError):  # code that needs the vocabulary reports its absence
-            sizes = problem.vocab_sizes(data_dir)
+            sizes = problem.get_hparams(hp, data_dir).vocab_size
             for side, stored in problem.orient({side: side for side in problem.sides}).items():
                 most[stored] = min(most[stored], sizes[side])
         self._stored = StoredExamples(index, most)

@@ -468,12 +468,13 @@ def labelled_samples(problem: Problem, split: str, samples: Iterable[Sample]) ->
     """Yields the samples of a `Text2ClassProblem`."""
     classes = problem.num_classes or 0
     for sample in whole_samples(problem, split, samples, ("inputs", "label")):
-        if sample["label"] not in range(classes):
+        label = [*np.ravel(sample["label"])]  # or that of `ClassLabelEncoder.encode`, a list
+        if len(label) != 1 or label[0] not in range(classes):
             raise UserError(
                 f"a {split} sample of {problem.name} has the label {sample['label']!r}; it must be from "
                 f"0 to {classes - 1}."
             )
-        yield sample
+        yield {**sample, "label": int(label[0])}
 
 
 class TextConcat2ClassProblem(Text2ClassProblem):

@@ -99,9 +99,11 @@ class StaticSearch:
                 last = shape_of(prefix)[1] - 1  # always padding
                 forced = ops.take(prefix, ops.minimum(i, last), axis=1)
             new = strategy.advance(hypotheses, logits, i, forced=forced)
-            hypotheses = keras.tree.map_structure(
-                lambda old, new: ops.where(_as_wide(done, old), old, new), hypotheses, new
-            )
+
+            def kept(old, new, done=done):
+                return ops.where(ops.reshape(done, [-1] + [1] * (len(old.shape) - 1)), old, new)
+
+            hypotheses = keras.tree.map_structure(kept, hypotheses, new)
             i = i + 1
             done = done | (i >= limits) | self.strategy.is_done(hypotheses, limits)
             return StaticState(i, hypotheses, caches, done)
@@ -114,11 +116,6 @@ class StaticSearch:
                 (state.i, *room, state.done),
             )
         )
-
-
-def _as_wide(mask, x):
-    """Returns a mask [B] with as many axes as x [B, ...]."""
-    return ops.reshape(mask, [-1] + [1] * (len(x.shape) - 1))
 
 
 def _compiled(model, function):

@@ -18,7 +18,7 @@ from t2t_keras.decode_settings import SENTENCES, DecodeSettings, require_compila
 from t2t_keras.decoding.constraints import Phrases
 from t2t_keras.decoding.logits import Constraint, LogitsProcessor
 from t2t_keras.decoding.searches import kept_top_k, named_processors, search
-from t2t_keras.errors import UserError, require_several, several_texts, warn
+from t2t_keras.errors import UserError, several_texts, warn
 from t2t_keras.ids import EOS_ID, PAD_ID, until_eos, without_padding
 from t2t_keras.model_kinds import CLASSIFICATION, TRANSLATION
 from t2t_keras.open_graph import open_graph_of_model
@@ -138,11 +138,9 @@ class Translator:
             phrases: for each line, words or phrases that its translation must contain; for beam search.
 
         Raises:
-            UserError: the vocabulary cannot express a line, which the message names; or there are not as
-                many prefixes or phrases as lines.
+            UserError: the vocabulary cannot express a line, or prefixes or phrases are not as many.
         """
         lines = several_texts("lines", lines)
-        require_several("phrases", phrases)
         prefixes = several_texts("prefixes", prefixes or [""] * len(lines))
         phrases = [several_texts("phrases", each) for each in phrases or [()] * len(lines)]
         for name, given in (("prefixes", prefixes), ("phrases", phrases)):

@@ -22,7 +22,8 @@ from t2t_keras.inspection.alignment import (
 from t2t_keras.model_kinds import CLASSIFICATION, LANGUAGE_MODEL, TRANSLATION
 from t2t_keras.precision import in_8_bits, weights_read
 from t2t_keras.settings import INT32
-from t2t_keras.text.encoders import ClassLabelEncoder, TokenTextEncoder, require_vocabulary
+from t2t_keras.text import ClassLabelEncoder, TokenTextEncoder
+from t2t_keras.text.encoders import require_tensors, require_vocabulary
 from t2t_keras.text.graph import SPACES, require_none, valid
 
 SIGNATURES = ("translate", "translate_with_options", "translate_ids", "score", "serialized_example")
@@ -100,6 +101,7 @@ class _Served(tf.Module):
                     "t2t-keras-decode supports other values."
                 )
         require_vocabulary(model, {side: e.vocab_size for side, e in encoders.items()})
+        require_tensors(encoders.values(), "an export")
         # Attributes are saved. They reference the tables and variables that the functions use, but not the
         # Keras model, which would be traced with inputs of Keras's choice.
         self._graphs = [e.graph for e in encoders.values() if not isinstance(e, ClassLabelEncoder)]

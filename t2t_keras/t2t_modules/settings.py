@@ -17,6 +17,7 @@ import numpy as np
 from t2t_keras import registry, settings, t2t_names
 from t2t_keras.errors import UserError, nearest, warn
 from t2t_keras.t2t_modules.absent import EXTRA
+from t2t_keras.text.lines import warn_once
 
 # Settings
 
@@ -83,7 +84,12 @@ class HParams:
             kind = settings.SETTINGS[name].kind if name in settings.SETTINGS else None
             if kind in (bool, int) and type(value) in (int, float) and value == kind(value):
                 value = kind(value)  # as T2T would read it
-            if kind or isinstance(value, bool | int | float | str):
+            if name in ("bottom", "loss", "top", "weights_fn") and value:
+                raise UserError(f"hparam {name} is not supported: it must be empty, got {value}.")
+            parts = value if isinstance(value, list) else [value]
+            if kind or (
+                parts and all(isinstance(part, bool | int | float | str) for part in parts)
+            ):
                 values[name] = value
         return settings.recorded_settings(values)
 
@@ -178,7 +184,12 @@ def register_hparams(name: Any = None) -> Any:
         @functools.wraps(function)
         def frozen() -> Any:
             made = function()
-            return made.frozen() if isinstance(made, HParams) else made
+            if not isinstance(made, HParams):
+                return made
+            idle = {n: s.default for n, s in settings.SETTINGS.items() if s.inert}
+            if idle := [n for n, value in idle.items() if made.get(n, value) != value]:
+                warn_once(f"{function.__name__} sets {', '.join(idle)}, without effect here")
+            return made.frozen()
 
         registry.register_hparams(name or function.__name__)(frozen)
         return function

@@ -10,9 +10,12 @@ from collections.abc import Iterable, Mapping, Sequence
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
 from t2t_keras.errors import UserError, require_one_of, require_several
 from t2t_keras.files import content_digest
 from t2t_keras.ids import RESERVED_TOKENS, strip_ids
+from t2t_keras.t2t_names import is_users_own
 from t2t_keras.text import lines, subword_builder, tokenizer
 from t2t_keras.text.tokenizer import ESCAPE_CHARACTERS, escape, unescape
 
@@ -410,8 +413,8 @@ class ClassLabelEncoder:
         return " ".join(self.decode_list(ids))
 
     def decode_list(self, ids: Iterable[int]) -> list[str]:
-        """Returns the name of each class; raises UserError for another number."""
-        ids = list(ids)
+        """Returns the name of each class, of one too; raises UserError for another number."""
+        ids = np.ravel(ids).tolist()
         if wrong := [i for i in ids if i not in range(self.vocab_size)]:
             raise UserError(
                 f"class {wrong[0]} is out of range: 0 to {self.vocab_size - 1} are allowed."
@@ -458,6 +461,18 @@ class RealEncoder(TextEncoder):
 
     encode = staticmethod(lambda s: [*map(float, s.split())])  # type: ignore[assignment]
     decode_list = staticmethod(lambda ids: [*map(str, ids)])
+
+
+def require_tensors(encoders: Iterable[Any], what: str) -> None:
+    """Raises UserError for an encoder whose `encode` or `decode` is a user's: tensors do not call it."""
+    for encoder in encoders:
+        kind, label = type(encoder), isinstance(encoder, ClassLabelEncoder)
+        own = any(is_users_own(kind, method) for method in ("encode", "decode"))
+        if not label and (own or not isinstance(encoder, TensorEncoder)):
+            raise UserError(
+                f"{what} encodes and decodes tensors, which {kind.__name__} does not: use generated data, "
+                "and t2t-keras-decode."
+            )
 
 
 def digest(encoder: Any) -> str:

@@ -65,9 +65,8 @@ def distribution(kind: str = "auto") -> Distribution:
     return Distribution(strategy, len(devices), 1, 0)
 
 
-@functools.cache  # two strategies in one process would use the same message numbers
-def _mirrored(devices: tuple[str, ...]) -> tf.distribute.Strategy:
-    return tf.distribute.MirroredStrategy(devices)
+# Two strategies in one process would use the same message numbers.
+_mirrored = functools.cache(tf.distribute.MirroredStrategy)
 
 
 @functools.cache

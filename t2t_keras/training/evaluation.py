@@ -20,7 +20,7 @@ from t2t_keras.ids import EOS_ID, PAD_ID, until_eos, without_padding
 from t2t_keras.metrics import teacher_forced
 from t2t_keras.model_kinds import CLASSIFICATION, LANGUAGE_MODEL
 from t2t_keras.open_graph import open_graph_of_model
-from t2t_keras.t2t_names import is_users_own, uncalled_hooks
+from t2t_keras.t2t_names import is_users_own, warn_of_uncalled_hooks
 from t2t_keras.text.lines import iterate_raw_lines
 from t2t_keras.transformer import is_packed
 
@@ -49,8 +49,7 @@ class Evaluation:
         if problem.kind != CLASSIFICATION:
             constraint = problem.constraint(encoders)
             self.translator = Translator(model, encoders, decode_settings, constraint=constraint)
-        if hooks := uncalled_hooks(type(problem)):
-            warn(f"{problem.name} defines hooks of tensor2tensor that are not called here: {hooks}")
+        warn_of_uncalled_hooks(problem)
         asked = problem.eval_metrics() if is_users_own(type(problem), "eval_metrics") else []
         self.t2t_metrics = [name for name in asked if name in T2T_METRICS]
         if absent := [name for name in asked if name not in (*T2T_METRICS, "accuracy")]:
