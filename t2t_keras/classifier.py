@@ -11,7 +11,7 @@ from t2t_keras import losses
 from t2t_keras.errors import UserError
 from t2t_keras.ids import PAD_ID
 from t2t_keras.network_settings import kernel_initializer
-from t2t_keras.precision import dense
+from t2t_keras.precision import dense, policy_of_part
 from t2t_keras.settings import HParams
 from t2t_keras.transformer import Transformer
 
@@ -67,7 +67,7 @@ class TransformerClassifier(Transformer):
         self.class_layer = keras.layers.Dense(
             self.num_logits,  # rounded up, as T2T's
             kernel_initializer=kernel_initializer(self.hp),
-            dtype=self.dtype_policy,
+            dtype=policy_of_part(self, "class_layer"),
             name="class_layer",
         )
 

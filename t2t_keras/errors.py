@@ -48,11 +48,11 @@ def require_several(name: str, texts: Any) -> None:
         raise UserError(f"{name} takes a list of texts, got one, {texts!r}: put it in a list.")
 
 
-def several_texts(name: str, texts: Any) -> list[str]:
+def several_texts(name: str, texts: Any, kinds: Any = str) -> list[Any]:
     """Returns texts as a list; raises a `UserError` for one text, and for what is none among them."""
     require_several(name, texts)
     for number, text in enumerate(texts := [*texts], start=1):
-        if not isinstance(text, str):
+        if not isinstance(text, kinds):
             raise UserError(f"{name} takes strings, got {text!r:.60} in place {number}.")
     return texts
 

@@ -293,7 +293,7 @@ class TokenFit(keras.Model):
         self._token_means.update(loss, right, tokens)
         if self.sum_over_replicas:
             tokens = self.sum_over_replicas(tokens)
-        return loss / ops.maximum(tokens, 1.0)
+        return loss / ops.maximum(tokens, 1.0) + self._added()
 
     def train_step(self, *arguments):
         # Metrics of the user's need logits.
@@ -306,10 +306,15 @@ class TokenFit(keras.Model):
         with self._without_logits(self.joins_loss):
             y = self(batch, training=True)
         labels = self.labels(batch, training=True)
-        if not self.joins_loss:
-            return self.loss_sums(y, labels, self.hp.label_smoothing)
-        loss, _, tokens = self._joined_sums(y, labels)
-        return loss, tokens
+        if self.joins_loss:
+            loss, _, tokens = self._joined_sums(y, labels)
+        else:
+            loss, tokens = self.loss_sums(y, labels, self.hp.label_smoothing)
+        return loss + tokens * self._added(), tokens
+
+    def _added(self):
+        """Returns the sum of what layers give to `add_loss` and of weights' regularizers."""
+        return sum(ops.cast(each, "float32") for each in self.losses)
 
     @property
     def joins_loss(self) -> bool:

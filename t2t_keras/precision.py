@@ -125,10 +125,9 @@ def kept_kernels(model):
     return kernels
 
 
-# With 8-bit weights a decoding step reads a quarter of the bytes. TensorFlow's only 8-bit matrix product
-# with float results is oneDNN's, on a CPU. It is fast if the weights are constants in the graph of the
-# same loop body that multiplies with them. Activations are quantized on the fly, each row scaled by its
-# largest value.
+# TensorFlow's only 8-bit matrix product with float results is oneDNN's, on a CPU. It is fast if the weights
+# are constants in the graph of the same loop body that multiplies with them. Activations are quantized on
+# the fly, each row scaled by its largest value.
 
 
 @keras.saving.register_keras_serializable("t2t_keras")

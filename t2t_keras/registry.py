@@ -283,9 +283,11 @@ def import_user_directory(path: str) -> None:
             f"user directory {path!r} does not exist: give a directory of Python modules"
         )
     if not os.path.isfile(start):
+        files = sorted(Path(directory).glob("*.py"))
+        names = [each.stem for each in files if "register_" in each.read_text("utf-8", "ignore")]
         raise UserError(
             f"user directory {path!r} has no __init__.py, so nothing in it is registered: add one "
-            f"with the line: from . import {', '.join(_registering(directory)) or 'FILE'}"
+            f"with the line: from . import {', '.join(names) or 'FILE'}"
         )
     _user_directories.append(directory)
     sys.path.insert(0, parent)
@@ -304,12 +306,6 @@ def import_user_directory(path: str) -> None:
         raise UserError(
             f"user directory {path!r} has the name of a module that is already imported: rename it"
         )
-
-
-def _registering(directory: str) -> list[str]:
-    """Returns the names of the modules in a directory that mention a registration."""
-    files = sorted(Path(directory).glob("*.py"))
-    return [file.stem for file in files if "register_" in file.read_text("utf-8", "ignore")]
 
 
 def user_directories() -> list[str]:

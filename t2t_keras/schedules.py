@@ -90,8 +90,7 @@ def _linear_warmup(hp: _Settings) -> _Factor:
 
 def _linear_decay(hp: _Settings) -> _Factor:
     """Falls from 1 to 0 in the last `learning_rate_decay_steps` steps of the training."""
-    decay = hp.positive("learning_rate_decay_steps")
-    end = hp.positive("train_steps")
+    decay, end = hp.positive("learning_rate_decay_steps"), hp.positive("train_steps")
     return lambda step: ops.clip((end - step) / decay, 0.0, 1.0)
 
 
@@ -101,15 +100,14 @@ def _rsqrt_decay(hp: _Settings, normalized: bool = False) -> _Factor:
     return lambda step: scale * ops.rsqrt(ops.maximum(step, float(warmup)))
 
 
-def _exp_decay(hp: _Settings) -> _Factor:
+def _exp_decay(hp: _Settings, from_step: float = 0.0) -> _Factor:
     decay, warmup = hp.positive("learning_rate_decay_steps"), hp.learning_rate_warmup_steps
-    return lambda step: _power(hp, ops.maximum(step - warmup, 0.0) / decay)
+    return lambda step: _power(hp, ops.maximum(step - warmup, from_step) / decay)
 
 
 def _cosdecay(hp: _Settings) -> _Factor:
     """Stays at 1 during the warm-up, then follows a cosine that began at step 0."""
-    decay = hp.positive("learning_rate_decay_steps")
-    warmup = hp.learning_rate_warmup_steps
+    decay, warmup = hp.positive("learning_rate_decay_steps"), hp.learning_rate_warmup_steps
     return lambda step: ops.where(step <= warmup, 1.0, _half_cosine(step, decay))
 
 
@@ -158,11 +156,6 @@ def _noam(hp: _Settings) -> _Factor:
     return lambda step: scale * ops.minimum((step + 1) * warmup**-1.5, ops.rsqrt(step + 1))
 
 
-def _exponential(hp: _Settings) -> _Factor:
-    decay = hp.positive("learning_rate_decay_steps")
-    return lambda step: _power(hp, (step - hp.learning_rate_warmup_steps) / decay)
-
-
 def _piecewise(hp: _Settings) -> _Factor:
     """Is 1 up to the first of `learning_rate_boundaries`, and after each boundary its multiple."""
     steps = [float(step) for step in hp.learning_rate_boundaries]
@@ -193,11 +186,6 @@ def _cycle_linear_10x(hp: _Settings) -> _Factor:
     return lambda step: 3.0 * (1.1 - ops.abs(ops.mod(step, 2.0 * cycle) / cycle - 1.0))
 
 
-def _sqrt(hp: _Settings) -> _Factor:
-    warmup = hp.learning_rate_warmup_steps
-    return lambda step: 500.0 * ops.rsqrt(ops.maximum(step - warmup, 1.0))
-
-
 def _power(hp: _Settings, exponent: _Tensor) -> _Tensor:
     exponent = ops.floor(exponent) if hp.learning_rate_decay_staircase else exponent
     return ops.power(hp.learning_rate_decay_rate, exponent)
@@ -225,9 +213,11 @@ _FACTORS: dict[str, Callable[[_Settings], _Factor]] = {
 _SCHEMES: dict[str, Callable[[_Settings], _Factor]] = {
     "none": lambda hp: lambda step: 1.0,
     "noam": _noam,
-    "exp": _exponential,
+    "exp": lambda hp: _exp_decay(hp, from_step=-math.inf),
     "piecewise": _piecewise,
     "cosine": _cosine,
     "cyclelinear10x": _cycle_linear_10x,
-    "sqrt": _sqrt,
+    "sqrt": lambda hp: (
+        lambda step: 500.0 * ops.rsqrt(ops.maximum(step - hp.learning_rate_warmup_steps, 1.0))
+    ),
 }

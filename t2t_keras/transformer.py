@@ -375,12 +375,13 @@ class Transformer(TokenFit):
 
     @property
     def joins_loss(self) -> bool:
-        kind = type(self)
-        methods = (kind.call, kind.decode, kind.loss_sums, kind.right_sums)
-        own = (Transformer.call, Transformer.decode, TokenFit.loss_sums, TokenFit.right_sums)
+        own, methods = (
+            (k.call, k.decode, k.loss_sums, k.right_sums, k.compute_loss, k.compute_metrics)
+            for k in (Transformer, type(self))
+        )
         is_own = methods == own and type(self.softmax) is layers.SharedEmbedding
         # Gradients in float16 need their scale, which the loss gets only later.
-        return is_own and self.compute_dtype != "float16"
+        return is_own and self.compute_dtype != "float16" and self.variable_dtype == "float32"
 
     def _prepended(self, source, targets):
         """Joins source ids [B, S], a 0 and target ids into [B, S + 1 + T]; adds arguments of `decode`.

@@ -314,6 +314,24 @@ def test_the_loss_is_ours_again_after_compile_without_one(compiled):
     assert model.evaluate(batch, verbose=0) == wanted
 
 
+def test_losses_of_layers_count(compiled):
+    """And a loss or metrics of a subclass get logits in `fit`, too."""
+    model, batch = compiled(NO_DROPOUT), {"inputs": IDS, "targets": IDS}
+    plain = float(model.compute_loss(batch, y_pred=model(batch)))
+    model.encoder.layers[0].ffn.conv1.kernel.regularizer = keras.regularizers.L2(10.0)
+    added = float(sum(model.losses))
+    assert added > 1
+    assert float(model.compute_loss(batch, y_pred=model(batch))) == pytest.approx(plain + added)
+    loss, tokens = model.training_sums(batch)
+    smoothed = model.loss_sums(model(batch), IDS, model.hp.label_smoothing)[0] / tokens
+    assert float(loss / tokens) == pytest.approx(float(smoothed + added), rel=1e-5)
+    assert type(model).joins_loss.fget(model)
+    own = type("Own", (t2t.Transformer,), {"compute_loss": lambda *_, **__: 0})
+    assert not own(model.hp, source_vocab_size=9, target_vocab_size=9).joins_loss
+    narrow = t2t.Transformer(model.hp, source_vocab_size=9, target_vocab_size=9, dtype="bfloat16")
+    assert not narrow.joins_loss
+
+
 def test_a_classifier_takes_labels_of_one_or_two_axes():
     hp = t2t.registry.hparams("transformer_tiny", "num_hidden_layers=1,hidden_size=8")
     model = t2t.TransformerClassifier(hp, source_vocab_size=9, num_classes=3)

@@ -70,8 +70,9 @@ def main() -> None:
             raise UserError(f"--{name} needs --decode_from_file.")
     if FLAGS.token_scores and mode == "align_file":
         raise UserError("--align_file has no token scores: leave out --token_scores.")
-    if FLAGS.decode_from_file == FLAGS.decode_prefix_file == _STANDARD:
-        raise UserError("sentences and prefixes cannot both be standard input: name a file.")
+    inputs = (FLAGS.decode_from_file, FLAGS.decode_prefix_file, FLAGS.constraints_file)
+    if inputs.count(_STANDARD) > 1:
+        raise UserError("only one input can be standard input: name files for the others.")
     has_output = FLAGS.decode_to_file or (mode == "align_file" and FLAGS.align_reference)
     if not searches and FLAGS[mode].value != _STANDARD and not has_output:
         raise UserError(f"--decode_to_file is missing: the {_RESULTS[mode]} of --{mode} go there.")

@@ -74,7 +74,7 @@ def evaluation(first: str) -> Callable[[str], None]:
         options.configure(problem)
         batches = TextBatches(problem, split, loaded.data_dir, options.tmp_dir(), hp).dataset()
     else:
-        options.warn_unused("shards are read", "tmp_dir", "dev_files", "tfds", "corpora")
+        options.warn_unused("shards are read", "tmp_dir", "corpora", *options.FILES, *options.TFDS)
         batches = data.dataset(problem, split, loaded.data_dir, hp)
     evaluation = Evaluation(model, batches, loaded.encoders, settings, FLAGS.eval_steps, problem)
     log = None

@@ -22,8 +22,8 @@ from t2t_keras.files import is_special
 
 FLAGS = flags.FLAGS
 
-_FILES = ("train_files", "dev_files", "test_files", "dev_pairs", "skip_bad_lines")
-_TFDS = ("tfds", "languages", "tfds_splits")
+FILES = ("train_files", "dev_files", "test_files", "dev_pairs", "skip_bad_lines")
+TFDS = ("tfds", "languages", "tfds_splits")
 _VOCABULARY = ("vocab_size", "sentencepiece")
 
 flags.disclaim_key_flags()  # flags belong to the command that they are defined for
@@ -193,7 +193,7 @@ def configure(*problems) -> None:
 
     Raises UserError if they are given without it or without --generate_data, or exclude each other.
     """
-    found = given(*_FILES, "corpora", *_TFDS, *_VOCABULARY)
+    found = given(*FILES, "corpora", *TFDS, *_VOCABULARY)
     if not found:
         return
     from t2t_keras.problems.translate_files import TranslateFiles
@@ -217,7 +217,7 @@ def configure(*problems) -> None:
 def _source() -> tuple[str, dict[str, Any]]:
     """Returns the method of `TranslateFiles` that sets the source of the flags, and its arguments."""
     kind = "corpora" if FLAGS.corpora else "tfds" if FLAGS.tfds else "files"
-    rivals = {"corpora": (*_FILES, *_TFDS), "tfds": _FILES, "files": ()}[kind]
+    rivals = {"corpora": (*FILES, *TFDS), "tfds": FILES, "files": ()}[kind]
     for name in given(*rivals):
         raise UserError(f"{name} and --{kind} are both given: leave one out.")
     if kind == "corpora":
@@ -233,7 +233,7 @@ def _source() -> tuple[str, dict[str, Any]]:
         languages = _some("languages", 2) if FLAGS.languages else None
         splits = _some("tfds_splits", 2, 3) if FLAGS["tfds_splits"].present else None
         return "use_tfds", {"name": FLAGS.tfds, "languages": languages, "splits": splits}
-    for name in given(*_TFDS):
+    for name in given(*TFDS):
         raise UserError(f"{name} needs --tfds=NAME; it has no effect on files.")
     if not FLAGS.train_files:
         raise UserError("--train_files=SOURCE,TARGET is missing, or give --tfds=NAME.")

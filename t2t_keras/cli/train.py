@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import os
 import re
+import shlex
 from typing import Any
 
 from t2t_keras import registry
@@ -122,8 +123,13 @@ def main() -> None:
         print("dev " + "  ".join(f"{name} {value:.4f}" for name, value in metrics.items()))
 
 
+# With --output_dir alone, these flags have the values that earlier starts of the run gave them.
+_KEPT = """train_steps local_eval_frequency eval_steps best_metric decode_hparams ema freeze random_seed precision
+keep_checkpoint_max eval_early_stopping_steps eval_early_stopping_metric eval_early_stopping_metric_delta"""
+
+
 def _take_from_record():
-    """Takes problem, data and model of a run that is continued, unless given; returns its settings, if any."""
+    """Takes data, model and `_KEPT` of a run that is continued, unless given; returns its settings, if any."""
     directory = options.required("output_dir")
     if FLAGS.problem and FLAGS.data_dir and (FLAGS.hparams or FLAGS.hparams_set):
         return None
@@ -136,6 +142,11 @@ def _take_from_record():
     run["data_dir"] = run.get("starts", [{}])[-1].get("data_dir")
     for name in ("problem", "model", "data_dir"):
         FLAGS[name].value = FLAGS[name].value or run.get(name)
+    for start in reversed(run.get("starts", [])):
+        for given in shlex.split(start.get("command", ""))[1:]:
+            name, equals, value = given.removeprefix("--").partition("=")
+            if equals and name in _KEPT.split() and not FLAGS[name].present:
+                FLAGS[name].parse(value)
     return recorded
 
 

@@ -26,9 +26,8 @@ if TYPE_CHECKING:
 _NO_LIMIT = 10**9
 _SEED, START_STEP = declare(0), declare(0, at_least(0, INT64))
 
-# How fast the edges approach the longest length: 1 is T2T's geometric growth; smaller values put more edges
-# among short sentences. On news and captions, 0.7 to 0.85 pads less than T2T; on byte-level text, anything
-# below 1 pads more.
+# How fast the edges approach the longest length: 1 is T2T's geometric growth; less puts more edges among
+# short sentences. On news and captions, 0.7 to 0.85 pads less than T2T; on byte-level text, 1 pads least.
 _GROWTH_EXPONENT = 0.8
 
 # https://oeis.org/A002182: each has more divisors than any smaller number.

@@ -263,9 +263,12 @@ class Classifier(Translator):
         super().__init__(model, encoders, settings, *args, **kwargs)
         self.hypotheses = encoders["targets"].vocab_size if self.settings.return_beams else 1
 
+    def _sentence(self, line: Line) -> Sentence:
+        if line.prefix or any(line.phrases):
+            raise UserError("classes have no prefixes or phrases: leave out the files of them.")
+        return super()._sentence(line)
+
     def run(self, sentences: Sequence[Sentence], longest: int) -> list[Translation]:
-        if any(sentence.prefix for sentence in sentences):
-            raise UserError("classes have no prefixes: leave out --decode_prefix_file.")
         classes = self.encoders["targets"].vocab_size
         ids = pad([sentence.ids for sentence in sentences])
         rows = probabilities(self.model, ids, classes).numpy()

@@ -12,13 +12,13 @@ from typing import Any
 
 import numpy as np
 
-from t2t_keras import registry
 from t2t_keras.errors import UserError, explained, require_one_of
 from t2t_keras.files import atomic_write, locked_name, writing
 from t2t_keras.ids import PAD_ID, RESERVED_TOKENS
 from t2t_keras.model_kinds import CLASSIFICATION
 from t2t_keras.serving.ctranslate2 import ENCODERS, ENCODERS_FILE, import_ctranslate2
 from t2t_keras.text.encoders import require_vocabulary, tokens
+from t2t_keras.transformer import Transformer
 
 _NORMS = (("n", "a"), ("", "an"))  # what it has before and after a sub-layer
 POSITIONS = 2048
@@ -95,8 +95,7 @@ def _check_model(model) -> None:
             "the CTranslate2 export needs a model with an encoder and a decoder, and this is a "
             f"{kind}: export a SavedModel instead."
         )
-    hp, name = model.hp, registry.model_name(model)
-    hidden = hp.hidden_size
+    hp, hidden = model.hp, model.hp.hidden_size
     norms = f"{hp.layer_preprocess_sequence} with {hp.layer_postprocess_sequence}"
     of_norms = "the pair of layer_preprocess_sequence and layer_postprocess_sequence: only "
     of_positions = "relative and absolute positions together: only pos=none with "
@@ -104,7 +103,8 @@ def _check_model(model) -> None:
     wider = f"greater than hidden_size={hidden}"
     keys, values = hp.attention_key_channels, hp.attention_value_channels
     refused = [
-        (name != "transformer", "a model of your own", name),
+        (type(model) is not Transformer, "a model of your own", type(model).__name__),
+        (any(v.dtype == "int8" for v in model.variables), "quantized weights", "int8"),
         (_norms(hp) not in _NORMS, f"{of_norms}n with da, or none with dan", norms),
         (model.prepends, "prepend_mode", hp.prepend_mode),
         (hp.proximity_bias, "proximity_bias", True),

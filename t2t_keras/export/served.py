@@ -37,6 +37,7 @@ WITH_PHRASES = "translate_with_phrases"
 
 _TEXTS = tf.TensorSpec([None], tf.string)
 _ROWS = tf.RaggedTensorSpec([None, None], tf.int32, row_splits_dtype=tf.int64)
+_EDGES = f"^[{SPACES}]+|[{SPACES}]+$"  # what `str.strip` removes
 _REAL = tf.TensorSpec([], tf.float32)
 _WHOLE = tf.TensorSpec([], tf.int32)
 
@@ -234,6 +235,7 @@ class _Parts:
     def translate_with_phrases(self, text, phrases):
         rows, truncated = self.encode("inputs", text)
         split = tf.strings.split(valid(phrases), "\t")
+        split = split.with_flat_values(tf.strings.regex_replace(split.flat_values, _EDGES, ""))
         split = tf.ragged.boolean_mask(split, tf.strings.length(split) > 0)
         ids = split.with_flat_values(self.encoders["targets"].encode_tensor(split.flat_values))
         ids = tf.pad(ids.to_tensor(), [[0, 0], [0, 1], [0, 1]])  # one phrase of one place at least
@@ -307,8 +309,7 @@ class _Parts:
 
     def encode(self, side, text):
         """Texts [B] -> ids [B, None] with end of sentence, and which rows were cut, [B]."""
-        edges = f"^[{SPACES}]+|[{SPACES}]+$"  # what `str.strip` removes
-        text = tf.strings.regex_replace(valid(text), edges, "")
+        text = tf.strings.regex_replace(valid(text), _EDGES, "")
         ids = self.encoders[side].encode_tensor(text)
         ends = tf.fill([tf.size(text), 1], EOS_ID)
         return cut(tf.concat([ids, ends], 1), self.limit)

@@ -302,7 +302,9 @@ class TransformerEncoder(Stack):
         causal=False,
         training=False,
         return_attention_weights=False,
+        x_mask=None,  # Keras's mask of x, where another argument is a tensor, too
     ):
+        mask = x_mask if mask is None else mask
         own_mask = AttentionMask.of(attention_mask, x, x, mask, causal=causal, nonpadding=mask)
         own_mask = dataclasses.replace(
             own_mask,

@@ -18,7 +18,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from t2t_keras.errors import UserError, importing, nearest, reason_of, require_several
+from t2t_keras.errors import UserError, importing, nearest, reason_of, several_texts
 from t2t_keras.ids import EOS_ID, until_eos
 from t2t_keras.text.encoders import spelled
 
@@ -85,7 +85,7 @@ class TextClient:
         Raises:
             UserError: there is no answer in time, or it cannot be read.
         """
-        require_several("texts", texts)
+        texts = several_texts("texts", texts, str | bytes)
         if not texts:
             return []
         encode = self._examples if self.takes_examples else lambda texts: [*map(_bytes, texts)]

@@ -270,7 +270,6 @@ def _numeric_escapes(
 
 
 # A vocabulary as arrays that find the longest subtokens at many positions at once, in a few steps.
-#
 # A trie takes one step per character. Here a step takes a block of 2^k characters, for decreasing k, so
 # the number of steps is the number of binary digits of the longest subtoken's length. Every string that
 # matters has a number: the prefixes of subtokens, and the blocks that they consist of. One table gives the

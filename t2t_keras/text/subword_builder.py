@@ -22,8 +22,7 @@ from t2t_keras.text.lines import require_unique
 from t2t_keras.text.tokenizer import ESCAPE_CHARACTERS, escape
 
 _ROUNDS = 4
-# A tree for one minimum count serves all higher ones, so it is built for a lower count than needed now:
-# that saves rebuilding it for the next bisections.
+# A tree for one minimum count serves all higher ones: built for a lower one, it serves the next bisections.
 _AHEAD = 8
 # T2T has no such limit; its time and memory grow with the square of a token's length.
 _LONGEST_SUBTOKEN = 1000

@@ -10,8 +10,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 
-# Categories L* and N* of Unicode 14.0, as in Python 3.11. (tensor2tensor uses `unicodedata`, so its
-# tokens depend on the Python version.)
+# Categories L* and N* of Unicode 14.0, as in Python 3.11. (tensor2tensor's tokens depend on Python's version.)
 _LISTED = Path(__file__).with_name("word_characters.txt").read_text("ascii").split()
 _BOUNDS = [run.split("-") for run in _LISTED]
 ALPHANUMERIC_RANGES = tuple((int(bound[0], 16), int(bound[-1], 16)) for bound in _BOUNDS)

@@ -307,8 +307,7 @@ class Trainer:
             phase = "training"
             step += steps
             self._report(step, sums, seconds)
-            # A chunk takes about a second: long enough that Python and the exchange with other hosts
-            # cost nothing, and short enough to react to a signal.
+            # About a second: Python and the exchange with hosts cost nothing, and a signal waits little.
             chunk, save, stop_now = self._hosts.agree(
                 chief=[
                     max(1, min(1000, int(steps / seconds))),
@@ -424,11 +423,8 @@ class Trainer:
                 self._progress.warn(f"{what} {', '.join(left_out)}")
         self._hosts.agree(chief=[], any_host=[False])  # from here on the directory exists
         s, schedule = self.settings, self.hp.learning_rate_schedule
-        figures = {
-            "dev_shards": self._dev_shards,
-            "eval_steps": s.eval_steps,
-            **s.decode.deciding(),
-        }
+        figures = {"dev_shards": self._dev_shards, "best_metric": s.best_metric}
+        figures |= {"eval_steps": s.eval_steps, **s.decode.deciding()}
         if "linear_decay" in schedule or "single_cycle_cos_decay" in schedule:
             figures["train_steps"] = s.train_steps
         self.record = RunRecord(
