@@ -37,7 +37,7 @@ class DecodeSettings:
     extra_length: int = _option(
         100, "tokens by which an output may exceed its input (the paper: 50)", at_least(0, 2**30)
     )
-    min_length: int = _option(0, "fewest tokens of an output before its end", at_least(0))
+    min_length: int = _option(0, "fewest tokens of prompt and output before its end", at_least(0))
     batch_size: int = _option(64, "sentences per batch; 0: as `batch_tokens` allows", at_least(0))
     batch_tokens: int = _option(
         16384,

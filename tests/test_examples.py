@@ -176,7 +176,7 @@ def test_a_model_of_ones_own_is_found_by_every_command(own_run, own_model):
         ("decode", [], "Registered: transformer, transformer_encoder; load the package of another with --t2t_usr_dir"),
         ("decode", [OWN, "--model=transformer"], "was trained with --model=temperature_transformer"),
         ("decode", [OWN, "--model=temperatur"], "Did you mean 'temperature_transformer'?"),
-        ("export", [OWN, "--format=ctranslate2"], "CTranslate2 does not support a model of your own; got temp"),
+        ("export", [OWN, "--format=ctranslate2"], "CTranslate2 does not support a model of your own; got Temp"),
     ],
 )  # fmt: skip
 def test_what_is_wrong_with_a_model_is_one_line(own_run, command, flags, expected):

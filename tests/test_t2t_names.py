@@ -68,7 +68,7 @@ def test_a_misspelt_name_is_none_of_tensor2tensor_s(name):
 # A user's own code
 
 # Of tensor2tensor 1.15.7's Problem, Text2TextProblem and TranslateProblem, without what begins with "_";
-# and in the last two lines of ChoppedTextProblem, TranslateEnzhWmt8k and Text2textTmpdir.
+# and in the last two lines of ChoppedTextProblem and TranslateEnzhWmt8k.
 T2T_HOOKS = """
     additional_reserved_tokens all_metrics_fns already_shuffled approx_vocab_size
     batch_size_means_tokens data_filepaths dataset dataset_filename dataset_splits
@@ -84,7 +84,7 @@ T2T_HOOKS = """
     tpu_batch_size_per_shard training_filepaths use_vocab_from_other_problem vocab_data_files
     vocab_filename vocab_type
     file_generator example_generator text_filepaths_for_task remainder_policy num_train_shards
-    num_dev_shards source_vocab_name target_vocab_name get_training_dataset _tmp_dir_override
+    num_dev_shards source_vocab_name target_vocab_name get_training_dataset
 """
 
 

@@ -135,7 +135,7 @@ class Translator:
         Args:
             lines: the text to translate; a blank line has an empty translation.
             prefixes: the beginning of each translation: whole words, or "".
-            phrases: for each line, words or phrases that its translation must contain; for beam search.
+            phrases: for each line, what its translation, with its prompt, must contain; for beam search.
 
         Raises:
             UserError: the vocabulary cannot express a line, or prefixes or phrases are not as many.
