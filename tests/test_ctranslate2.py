@@ -12,6 +12,7 @@ import golden
 import numpy as np
 import pytest
 from networks import search_model, small_model
+from subclasses import CHANGED
 
 from t2t_keras.decoding import DecodeSettings, Translator
 from t2t_keras.errors import UserError
@@ -266,6 +267,17 @@ def test_refuses_what_ctranslate2_has_not(overrides, options, message, tmp_path)
         export_ctranslate2(small_model(overrides), directory=str(tmp_path / "model"), **options)
     assert "\n" not in str(caught.value)
     assert list(tmp_path.iterdir()) == []
+
+
+def test_refuses_other_networks_and_integers(tmp_path):
+    own, quantized = small_model(model_class=CHANGED["model"]), small_model()
+    quantized.quantize("int8")
+    for model, message in (
+        (own, "a model of your own; got"),
+        (quantized, "quantized weights; got"),
+    ):
+        with pytest.raises(UserError, match=message):
+            export_ctranslate2(model, words(), str(tmp_path / "model"))
 
 
 def test_every_setting_that_decides_the_logits_is_expressed_or_refused():

@@ -194,3 +194,14 @@ def test_hypotheses_see_those_positions_that_the_bias_shows(settings):
         alone = np.stack([first[:, origin[k]], second[:, k]], 1)  # [B, T, D]
         whole = decoder(alone, MEMORY, memory_mask=MEMORY_MASK)
         np.testing.assert_allclose(together[:, k], whole[:, 1], atol=1e-5)
+
+
+def test_padding_of_keras_stays_hidden_beside_an_attention_mask():
+    ids, shown = keras.Input((None,), dtype="int32"), keras.Input((None, None), dtype="bool")
+    x = SharedEmbedding(vocab_size=12, hidden_size=8)(ids)
+    model = keras.Model([ids, shown], TransformerEncoder(num_layers=1, **SMALL)(x, shown))
+    alone, padded = (
+        model([np.array([row]), np.ones((1, len(row), len(row)), bool)])
+        for row in ([5, 6, 7], [5, 6, 7, 0, 0])
+    )
+    np.testing.assert_allclose(padded[:, :3], alone, atol=1e-5)

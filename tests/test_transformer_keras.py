@@ -141,6 +141,15 @@ def test_half_precision_gradients_are_float32_and_near():
             assert np.abs(ours - theirs).max() <= 0.15 * np.abs(theirs).max() + 1e-4
 
 
+def test_a_classifier_in_int8_is_saved(tmp_path):
+    hp = t2t.registry.hparams("transformer_tiny", "num_hidden_layers=1,hidden_size=8")
+    model = t2t.TransformerClassifier(hp, source_vocab_size=9, num_classes=3)
+    model.quantize("int8")
+    model.save(tmp_path / "model.keras")
+    loaded, ids = keras.models.load_model(tmp_path / "model.keras"), np.ones((2, 3), "int32")
+    np.testing.assert_array_equal(loaded({"inputs": ids}), model({"inputs": ids}))
+
+
 def test_int8(model_of, tmp_path):
     """Projections and feed-forward are int8, tables and norms stay; decoding step by step is the same."""
     model = small_model(MODELS["shared"])

@@ -186,8 +186,8 @@ def register_hparams(name: Any = None) -> Any:
             made = function()
             if not isinstance(made, HParams):
                 return made
-            idle = {n: s.default for n, s in settings.SETTINGS.items() if s.inert}
-            if idle := [n for n, value in idle.items() if made.get(n, value) != value]:
+            usual = {n: s.default for n, s in settings.SETTINGS.items() if s.inert}
+            if idle := [n for n, value in usual.items() if made.get(n, value) != value]:
                 warn_once(f"{function.__name__} sets {', '.join(idle)}, without effect here")
             return made.frozen()
 

@@ -412,7 +412,7 @@ class ClassLabelEncoder:
         """Returns the names of classes, joined by single spaces."""
         return " ".join(self.decode_list(ids))
 
-    def decode_list(self, ids: Iterable[int]) -> list[str]:
+    def decode_list(self, ids: Any) -> list[str]:
         """Returns the name of each class, of one too; raises UserError for another number."""
         ids = np.ravel(ids).tolist()
         if wrong := [i for i in ids if i not in range(self.vocab_size)]:

@@ -423,7 +423,7 @@ class Trainer:
                 self._progress.warn(f"{what} {', '.join(left_out)}")
         self._hosts.agree(chief=[], any_host=[False])  # from here on the directory exists
         s, schedule = self.settings, self.hp.learning_rate_schedule
-        figures = {"dev_shards": self._dev_shards, "best_metric": s.best_metric}
+        figures: dict[str, Any] = {"dev_shards": self._dev_shards, "best_metric": s.best_metric}
         figures |= {"eval_steps": s.eval_steps, **s.decode.deciding()}
         if "linear_decay" in schedule or "single_cycle_cos_decay" in schedule:
             figures["train_steps"] = s.train_steps
