@@ -272,9 +272,7 @@ class TokenFit(keras.Model):
     def compute_loss(self, x=None, y=None, y_pred=None, sample_weight=None, training=True):
         if not self._has_own_loss:
             if y is None and self.loss is not None:
-                raise UserError(
-                    "compile(loss=...) compares outputs with y: call fit(batch, y), or leave it out."
-                )
+                raise UserError("compile(loss=...) needs y: call fit(batch, y), or leave it out.")
             return super().compute_loss(x, y, y_pred, sample_weight, training)
         if sample_weight is not None:
             raise UserError(
@@ -293,7 +291,7 @@ class TokenFit(keras.Model):
         self._token_means.update(loss, right, tokens)
         if self.sum_over_replicas:
             tokens = self.sum_over_replicas(tokens)
-        return loss / ops.maximum(tokens, 1.0) + self._added()
+        return sum(self._added(), loss / ops.maximum(tokens, 1.0))
 
     def train_step(self, *arguments):
         # Metrics of the user's need logits.
@@ -310,11 +308,11 @@ class TokenFit(keras.Model):
             loss, _, tokens = self._joined_sums(y, labels)
         else:
             loss, tokens = self.loss_sums(y, labels, self.hp.label_smoothing)
-        return loss + tokens * self._added(), tokens
+        return sum((tokens * each for each in self._added()), loss), tokens
 
     def _added(self):
-        """Returns the sum of what layers give to `add_loss` and of weights' regularizers."""
-        return sum(ops.cast(each, "float32") for each in self.losses)
+        """Returns what layers give to `add_loss`, and weights' regularizers, in float32."""
+        return [ops.cast(each, "float32") for each in self.losses]
 
     @property
     def joins_loss(self) -> bool:

@@ -66,9 +66,9 @@ def snake_case(name: str) -> str:
     return re.sub("([a-z0-9])([A-Z])", r"\1_\2", before_words).lower()
 
 
-def is_users_own(problem: type, hook: str) -> bool:
-    """Returns True if a class outside this package defines a hook of a problem."""
-    owners = (owner.__module__ for owner in problem.__mro__ if hook in vars(owner))
+def is_users_own(kind: type, method: str) -> bool:
+    """Returns True if the class that defines a method of `kind` is outside this package."""
+    owners = (owner.__module__ for owner in kind.__mro__ if method in vars(owner))
     return not next(owners, "t2t_keras.").startswith("t2t_keras.")
 
 

@@ -380,7 +380,7 @@ class Transformer(TokenFit):
             for k in (Transformer, type(self))
         )
         is_own = methods == own and type(self.softmax) is layers.SharedEmbedding
-        # Gradients in float16 need their scale, which the loss gets only later.
+        # It has a float32 table. Gradients in float16 need their scale, which the loss gets only later.
         return is_own and self.compute_dtype != "float16" and self.variable_dtype == "float32"
 
     def _prepended(self, source, targets):

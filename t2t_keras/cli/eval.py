@@ -74,7 +74,8 @@ def evaluation(first: str) -> Callable[[str], None]:
         options.configure(problem)
         batches = TextBatches(problem, split, loaded.data_dir, options.tmp_dir(), hp).dataset()
     else:
-        options.warn_unused("shards are read", "tmp_dir", "corpora", *options.FILES, *options.TFDS)
+        of_text = (*options.FILES, *options.TFDS, *options.VOCABULARY, "num_concurrent_processes")
+        options.warn_unused("shards are read", "tmp_dir", "corpora", *of_text)
         batches = data.dataset(problem, split, loaded.data_dir, hp)
     evaluation = Evaluation(model, batches, loaded.encoders, settings, FLAGS.eval_steps, problem)
     log = None

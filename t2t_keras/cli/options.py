@@ -24,7 +24,7 @@ FLAGS = flags.FLAGS
 
 FILES = ("train_files", "dev_files", "test_files", "dev_pairs", "skip_bad_lines")
 TFDS = ("tfds", "languages", "tfds_splits")
-_VOCABULARY = ("vocab_size", "sentencepiece")
+VOCABULARY = ("vocab_size", "sentencepiece")
 
 flags.disclaim_key_flags()  # flags belong to the command that they are defined for
 
@@ -193,7 +193,7 @@ def configure(*problems) -> None:
 
     Raises UserError if they are given without it or without --generate_data, or exclude each other.
     """
-    found = given(*FILES, "corpora", *TFDS, *_VOCABULARY)
+    found = given(*FILES, "corpora", *TFDS, *VOCABULARY)
     if not found:
         return
     from t2t_keras.problems.translate_files import TranslateFiles

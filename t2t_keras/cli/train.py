@@ -10,6 +10,7 @@ The same command resumes a run that was stopped, and so does --output_dir alone,
 
 from __future__ import annotations
 
+import itertools
 import os
 import re
 import shlex
@@ -143,10 +144,11 @@ def _take_from_record():
     for name in ("problem", "model", "data_dir"):
         FLAGS[name].value = FLAGS[name].value or run.get(name)
     for start in reversed(run.get("starts", [])):
-        for given in shlex.split(start.get("command", ""))[1:]:
-            name, equals, value = given.removeprefix("--").partition("=")
-            if equals and name in _KEPT.split() and not FLAGS[name].present:
-                FLAGS[name].parse(value)
+        words = shlex.split(start.get("command", ""))
+        for word, after in reversed([*itertools.pairwise([*words, ""])]):  # the last one counts
+            name, equals, value = word.lstrip("-").partition("=")
+            if word.startswith("-") and name in _KEPT.split() and not FLAGS[name].present:
+                FLAGS[name].parse(value if equals else after)
     return recorded
 
 

@@ -445,7 +445,7 @@ class SplitBatches:
     The arguments and errors are those of `Batches`.
 
     Attributes:
-        shards: a digest of the examples' numbers and lengths in the shards; "" from text.
+        shards: a digest of the number of examples and their lengths; "" if they come from text.
     """
 
     shards = ""

@@ -265,7 +265,7 @@ class Classifier(Translator):
 
     def _sentence(self, line: Line) -> Sentence:
         if line.prefix or any(line.phrases):
-            raise UserError("classes have no prefixes or phrases: leave out the files of them.")
+            raise UserError("classes have no prefixes or phrases: leave them out.")
         return super()._sentence(line)
 
     def run(self, sentences: Sequence[Sentence], longest: int) -> list[Translation]:

@@ -87,9 +87,8 @@ class HParams:
             if name in ("bottom", "loss", "top", "weights_fn") and value:
                 raise UserError(f"hparam {name} is not supported: it must be empty, got {value}.")
             parts = value if isinstance(value, list) else [value]
-            if kind or (
-                parts and all(isinstance(part, bool | int | float | str) for part in parts)
-            ):
+            are_plain = all(isinstance(part, bool | int | float | str) for part in parts)
+            if kind or (parts and are_plain):
                 values[name] = value
         return settings.recorded_settings(values)
 
