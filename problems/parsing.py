@@ -73,8 +73,7 @@ class WsjParsing(ParsingProblem):
     """T2T's problem on its files `wsjTrain.trees` and `wsjEval.trees`, without stripping trees.
 
     The outermost bracket of every tree is dropped, whatever its label. The vocabulary is built from the
-    first 1000 lines of `wsj.train.text.txt` and `wsj.train.tags.txt` or, if there are none, from the first
-    1000 trees.
+    first 1000 lines of `wsj.train.text.txt` and `wsj.train.tags.txt`, or else the first 1000 trees.
     """
 
     VOCAB_FILES = ("wsj.train.text.txt", "wsj.train.tags.txt")

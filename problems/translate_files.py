@@ -103,8 +103,7 @@ class TranslateFiles(translate.PairSourceProblem):
         Args:
             name: see `t2t_keras.data.tfds.TfdsSource`.
             languages: source and target; None: those of the dataset.
-            splits: train, dev and optionally test in TFDS's grammar; None: "train", "validation" and, if it
-                exists, "test".
+            splits: train, dev and optionally test in TFDS's grammar; None: `USUAL_SPLITS`.
             vocab_size, sentencepiece: as in `use_files`.
         """
         parts = dict(zip(USUAL_SPLITS, splits, strict=False)) if splits else None

@@ -339,8 +339,7 @@ class TranslateEnzhWmt32k(TranslateEnzhWmt8k):
     """WMT 2018, 24 million pairs, with a vocabulary for each language.
 
     The archives of CWMT (http://nlp.nju.edu.cn/cwmt-wmt/) and of the UN Parallel Corpus
-    (https://conferences.unite.un.org/UNCorpus) are available on request. Put them into `tmp_dir`; absent
-    ones are skipped.
+    (https://conferences.unite.un.org/UNCorpus) come on request, into `tmp_dir`; absent ones are skipped.
     """
 
     approx_vocab_size = 2**15

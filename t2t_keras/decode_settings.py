@@ -28,8 +28,7 @@ def _option(default: Any, text: str, allowed: Allowed = ANY) -> Any:
 class DecodeSettings:
     """Settings of decoding: T2T's `decode_hparams` under their names, and our own.
 
-    `docs/settings.md` has the meaning and allowed values of each; others, and sampling with a beam,
-    are a `UserError`.
+    `docs/settings.md` has the meaning and allowed values of each; others are a `UserError`.
     """
 
     beam_size: int = _option(4, "hypotheses; 1 is greedy search, or sampling", at_least(1))

@@ -259,9 +259,7 @@ class TokenFit(keras.Model):
             metrics = [each for each in keras.tree.flatten(metrics) if each not in ours]
             for each in metrics:
                 if isinstance(each, keras.metrics.Metric) and each.name in ours:
-                    raise UserError(
-                        f"the Transformer has its own {each.name!r}: rename your metric."
-                    )
+                    raise UserError(f"the Transformer has its own {each.name!r}: rename yours.")
         self.loss = None  # Keras keeps that of an earlier `compile`
         super().compile(optimizer, loss, loss_weights, metrics, **kwargs)
 

@@ -91,8 +91,7 @@ def with_weight_decay(
     """Returns the gradients of the loss with T2T's weight decay (utils/optimize.py).
 
     T2T adds `rate` / 2 times the sum of squares of the decayed variables to the mean loss per
-    token, before gradients are clipped, with every optimizer, even "adam_w", which has a decay of
-    its own.
+    token, before gradients are clipped; also with "adam_w", which has a decay of its own.
 
     Args:
         gradients, variables: gradient of the mean loss per token for each variable.
@@ -145,9 +144,8 @@ class Adam(keras.optimizers.Adam):
 class MultistepAdam(Adam):
     """Adam on the mean gradient of several batches (T2T's "multistep_adam").
 
-    Each of these gradients is already divided by the tokens of its batch. The moments and the powers
-    of beta count updates as steps; the learning rate counts batches, which `FactorSchedule` divides
-    by `accumulate_steps`.
+    Each of these gradients is already divided by the tokens of its batch. Moments and powers of beta
+    count updates as steps; the learning rate counts batches (see `FactorSchedule`).
 
     The caller computes the mean: a training step that calls `update_step` with it, or Keras with as
     many `gradient_accumulation_steps`.
@@ -292,8 +290,7 @@ class Adafactor(_WithSlots):
         decay_type: decay of the second moment at update t = 1, 2, ...: "pow" is
             1 - t^-memory_exponent, "adam" is beta_2 with Adam's bias correction.
         memory_exponent: see `decay_type`.
-        clipping_threshold: the largest root mean square of an update, before the learning rate;
-            None does not clip.
+        clipping_threshold: the largest root mean square of an update before the rate, or None.
         factored: True stores second moments of matrices per row and column.
         multiply_by_parameter_scale: True makes the learning rate relative to the variable.
         table_shards: the number of pieces into which T2T splits an embedding table by rows

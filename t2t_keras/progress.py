@@ -116,8 +116,7 @@ class StopRequests:
     """Records SIGTERM, SIGINT and SIGHUP inside a `with` block, where they have no other effect.
 
     A second SIGINT raises `KeyboardInterrupt`, for users who cannot wait. A signal that is ignored, as
-    SIGHUP is under `nohup`, stays ignored. Outside the main thread, where Python allows no handlers,
-    nothing is recorded.
+    SIGHUP is under `nohup`, stays ignored. Outside the main thread nothing is recorded.
     """
 
     signals: tuple[signal.Signals, ...] = SIGNALS

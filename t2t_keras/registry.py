@@ -220,9 +220,7 @@ def model(name: str) -> Any:
         require_model(name)  # raises the error
     found = _models[name] or getattr(t2t_keras, _OURS[name])
     if not (isinstance(found, type) and issubclass(found, t2t_keras.Transformer)):
-        raise UserError(
-            f"model {name!r} must be a subclass of t2t_keras.Transformer, got {found!r}"
-        )
+        raise UserError(f"model {name!r} must subclass t2t_keras.Transformer, got {found!r}")
     return found
 
 
@@ -279,9 +277,7 @@ def import_user_directory(path: str) -> None:
     parent, name = os.path.split(directory)
     start = os.path.join(directory, "__init__.py")
     if not os.path.isdir(directory):
-        raise UserError(
-            f"user directory {path!r} does not exist: give a directory of Python modules"
-        )
+        raise UserError(f"no user directory {path!r}: give a directory of Python modules")
     if not os.path.isfile(start):
         files = sorted(Path(directory).glob("*.py"))
         names = [each.stem for each in files if "register_" in each.read_text("utf-8", "ignore")]

@@ -24,8 +24,7 @@ def learning_rate_schedule(hp: HParams, train_steps: int | None = None) -> Facto
     Args:
         hp: the settings; only `hidden_size`, `optimizer`, `optimizer_multistep_accumulate_steps`
             and those whose names begin with `learning_rate` are read.
-        train_steps: length of the training; only "linear_decay" and "single_cycle_cos_decay"
-            need it.
+        train_steps: length of the training, for "linear_decay" and "single_cycle_cos_decay".
 
     Raises:
         UserError: a setting is not allowed, or a factor or decay scheme lacks one that it needs.
@@ -40,8 +39,7 @@ def learning_rate_schedule(hp: HParams, train_steps: int | None = None) -> Facto
 class FactorSchedule(keras.optimizers.schedules.LearningRateSchedule):
     """T2T's `learning_rate_schedule` (utils/learning_rate.py), in float32.
 
-    Step 0 is the first update. With an optimizer that accumulates n gradients for each update, a
-    step counts as 1/n.
+    Step 0 is the first update. Where an optimizer accumulates n gradients, a step counts as 1/n.
 
     Its `settings` are T2T's by name, as `learning_rate_schedule` collects them.
     """

@@ -571,9 +571,7 @@ class HParams:
         elements = value if isinstance(value, list | tuple) else [value]
         if not name.isidentifier() or not all(type(e) in (bool, int, float, str) for e in elements):
             wrong = f"cannot add hparam {name!r} with the default {value!r}"
-            raise SettingError(
-                f"{wrong}: it must be a bool, int, float, str or a list of one of them"
-            )
+            raise SettingError(f"{wrong}: it must be a bool, int, float, str or a list of one")
         new = sorted({**self._values, name: declare(value).checked(name, value)}.items())
         return self._of(dict(new), self.set_name, {**self._added, name: value})
 

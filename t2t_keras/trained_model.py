@@ -39,8 +39,7 @@ def load(
 
     A `.keras` file has no vocabulary: it gives the model itself, which `decoding.Translator` takes.
 
-    Arguments that are left out come from the files that `t2t-keras-train` or T2T wrote beside the
-    checkpoint.
+    Arguments that are left out come from the files that the training wrote beside the checkpoint.
 
     Args:
         path: directory of a run (its latest checkpoint), a checkpoint, an export, or a `.keras` file; a
@@ -151,9 +150,7 @@ class TrainedModel:
         flags = {} if run.get("starts") else _flags(self.prefixes[0], run)
         problem = problem or run.get("problem") or flags.get("problem")
         if not problem:
-            raise UserError(
-                "--problem is missing: give --problem=..., since no run.json records it."
-            )
+            raise UserError("--problem is missing: give it, since no run.json records it.")
         self.problem = registry.problem(problem) if isinstance(problem, str) else problem
         if data_dir:
             self.data_dir = os.fspath(data_dir)

@@ -1,7 +1,6 @@
 """The Transformer: embeddings, encoder, decoder and softmax, built from one settings object.
 
-Without a source it is a decoder-only language model; the encoder alone is `TransformerClassifier`
-(`classifier.py`).
+Without a source it is a decoder-only language model; `classifier.py` has the encoder alone.
 """
 
 from __future__ import annotations

@@ -125,7 +125,7 @@ def test_error_rates_by_hand():
     assert alignment_error_rate([[(0, 0), (1, 1), (2, 2)], []], gold) == 1 - (1 + 2) / (3 + 2)
     assert alignment_error_rate([[(0, 0), (1, 2)], []], gold) == 0
     assert to_pharaoh([(1, 0), (0, 2)]) == "0-2 1-0"
-    with pytest.raises(UserError, match=r"line 3 has '1:2': links are written 1-2"):
+    with pytest.raises(UserError, match=r"line 3 has '1:2': links are 1-2"):
         from_pharaoh("0-0 1:2", "line 3")
 
 
@@ -138,7 +138,7 @@ def test_every_head_is_scored_as_it_aligns(model, eagerly):
     for heads, rate in rates.items():
         found = PairAligner(model, ENCODERS, str(heads)).align(sources, targets)
         assert alignment_error_rate(found, gold) == rate
-    with pytest.raises(UserError, match="there are 2 pairs but 1 reference alignments"):
+    with pytest.raises(UserError, match=r"^2 pairs but 1 reference alignments"):
         PairAligner(model, ENCODERS).error_rates(lines, gold[:1])
 
 

@@ -179,7 +179,7 @@ def test_a_metric_named_like_ours_is_ours_or_refused(batches, compiled):
     wanted, got = (model.evaluate(batch, verbose=0) for model in (plain, asked))
     assert got == wanted
     metric = keras.metrics.SparseCategoricalAccuracy(name="accuracy")
-    with pytest.raises(t2t.errors.UserError, match="has its own 'accuracy': rename your metric"):
+    with pytest.raises(t2t.errors.UserError, match="has its own 'accuracy': rename yours"):
         compiled(NO_DROPOUT, metrics=[metric])
 
 

@@ -85,7 +85,7 @@ def test_an_unknown_kind_of_vocabulary_is_not_bytes(monkeypatch, tmp_path, kind)
 
 def test_an_empty_name_is_not_the_newest_checkpoint(tmp_path):
     done = toy.command("avg", "--checkpoints=a,", f"--output_path={tmp_path / 'mean'}")
-    assert "--checkpoints=a, has an empty name: remove it" in toy.complaint(done)
+    assert "--checkpoints=a, has an empty name" in toy.complaint(done)
 
 
 def test_a_loss_that_is_no_number_is_never_the_best(tmp_path):
@@ -149,7 +149,7 @@ def test_float16_that_always_overflows_ends_the_run(tmp_path, monkeypatch):
     problem = registry.problem(toy.PROBLEM)
     trainer = Trainer(problem, hp, str(data_dir), str(tmp_path / "run"), settings).prepare()
     assert "3,000 examples, " in trainer.description()[0]
-    with pytest.raises(UserError, match=r"^gradients overflow in float16, so nothing is learned"):
+    with pytest.raises(UserError, match=r"^gradients overflow in float16, nothing is learned"):
         trainer.run()
 
 
@@ -167,8 +167,8 @@ def test_a_run_says_how_many_examples_it_leaves_out(tmp_path):
 LABELS = ClassLabelEncoder(["a", "b"])
 REFUSED = {
     "max_ratio is nan": lambda: CleaningRules(max_ratio=math.nan),
-    "class 5 is out of range: 0 to 1": lambda: LABELS.decode([0, 5]),
-    "class -1 is out of range": lambda: LABELS.decode([-1]),
+    "class 5 is not one of 0 to 1": lambda: LABELS.decode([0, 5]),
+    "class -1 is not one of": lambda: LABELS.decode([-1]),
     "invalid hparams set name '../x'": lambda: registry.register_hparams("../x")(lambda: None),
     "invalid problem name 'a/b'": lambda: registry.register_problem("a/b")(Unfinished),
 }

@@ -76,7 +76,7 @@ def test_a_section_that_is_absent_is_reported(tmp_path, capfd):
     for number in (2, *range(4, 21)):
         write_section(tmp_path / f"{number:02}", sentences(2, number))
     assert len(samples(registry.problem("parsing_english_ptb16k"), tmp_path, "train")) == 36
-    warning = f"warning: {tmp_path} has no section 03, 21: reading without it\n"
+    warning = f"warning: {tmp_path} has no section 03, 21: read without it\n"
     assert capfd.readouterr().err == warning
 
 

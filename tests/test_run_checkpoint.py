@@ -163,6 +163,6 @@ def test_keeps_one_of_so_many_hours_for_good(run, tmp_path):
 
 def test_a_slot_that_is_missing_is_named(run, tmp_path):
     checkpoints.save_t2t(run.model, str(tmp_path / "model.ckpt-5"), {"global_step": np.int64(5)})
-    message = r"has no training/transformer/.*/Adam: training cannot resume"
+    message = r"has no training/transformer/.*/Adam: it cannot be resumed"
     with pytest.raises(UserError, match=message):
         RunCheckpoints(str(tmp_path), run).restore_latest({})

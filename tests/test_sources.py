@@ -516,7 +516,7 @@ def test_size_and_checksum_are_verified(server, path, monkeypatch, known, announ
         fetch(server.url, path)
         assert_fetched(path)
     else:
-        expected = f"are 1048576 and {DIGEST}, expected {known[0]} and {known[1]}"
+        expected = f"are 1048576 and {DIGEST}, not {known[0]} and {known[1]}"
         with pytest.raises(UserError, match=expected):
             fetch(server.url, path)
         assert everything_in(path.parent) == {}

@@ -306,7 +306,7 @@ def test_building_from_counts_between_other_limits(tmp_path, capsys):
     standard = SubwordTextEncoder.build_to_target_size(40, counts, 1, 1000)
     lines = ["low"] * 3 + ["lower"] * 2
     assert standard.all_subtoken_strings == build(lines, 40).all_subtoken_strings
-    wrongs = {"built in 4 iterations": {"num_iterations": 1}, "no text": {"token_counts": {}}}
+    wrongs = {"subwords take 4 iterations": {"num_iterations": 1}, "no text": {"token_counts": {}}}
     for message, wrong in wrongs.items():
         given = {"token_counts": counts, "min_val": 1, "max_val": 9, **wrong}
         with pytest.raises(UserError, match=message):

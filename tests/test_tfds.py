@@ -127,8 +127,8 @@ def test_unknown_datasets(nothing_prepared, tmp_path, name, message):
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"languages": ("en", "dee")}, r"unknown language 'dee'. Did you mean 'de'\? .* has de, en."),
-        ({"languages": ("en", "fr")}, "unknown language 'fr'.* has de, en."),
+        ({"languages": ("en", "dee")}, r"no language 'dee'. Did you mean 'de'\? .* has de, en."),
+        ({"languages": ("en", "fr")}, "no language 'fr'.* has de, en."),
         ({"languages": ("en", "en")}, "two languages are needed, source and target, got en,en"),
         ({"languages": ("en",)}, "two languages are needed, source and target, got en:"),
         ({"part": "trian"}, r"unknown split 'trian' of toy_translate/1.2.0. Did you mean 'train'\? It has"),
@@ -174,7 +174,7 @@ def test_no_text_at_the_top_level(tmp_path):
     builder.download_and_prepare()
     for languages, message in (
         (None, r"got none: toy_numbers/1.2.0 has no text at its top level"),
-        (("number", "en"), r"unknown language 'number'. .* no text at its top level"),
+        (("number", "en"), r"no language 'number'. .* no text at its top level"),
     ):
         refused(message, builder.data_dir, tmp_path, languages=languages)
 

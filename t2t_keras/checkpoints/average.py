@@ -86,9 +86,7 @@ def _require_alike(prefixes: Sequence[str]) -> dict[str, list[int]]:
             "",
         ) or _difference(os.path.dirname(prefixes[0]), os.path.dirname(prefix))
         if difference:
-            raise UserError(
-                f"checkpoint {prefix} is of another model than {prefixes[0]}: {difference}."
-            )
+            raise UserError(f"{prefix} is of another model than {prefixes[0]}: {difference}.")
     return first
 
 
@@ -174,9 +172,7 @@ def last_checkpoints(
     directory = directory or "."
     found = t2t.checkpoints_in(directory, start) if os.path.isdir(directory) else []
     if not start:
-        own = [
-            path for path in found if run_directory.RUN_CHECKPOINT.fullmatch(os.path.basename(path))
-        ]
+        own = [p for p in found if run_directory.RUN_CHECKPOINT.fullmatch(os.path.basename(p))]
         found = own or found
     chosen: list[str] = []
     before = float("inf")

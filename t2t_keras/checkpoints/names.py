@@ -58,9 +58,7 @@ def t2t_variables(model) -> dict[str, Any]:
         UserError: the model is an ensemble, quantized or has LoRA weights, which T2T's files cannot hold.
     """
     if len(model.members) > 1:
-        raise UserError(
-            f"a checkpoint holds one model, got {len(model.members)}: name one of them."
-        )
+        raise UserError(f"a checkpoint holds one model, got {len(model.members)}: name one.")
     require_float_kernels(model, "T2T's checkpoints hold")
     named = {
         f"{scope}/{name}": getattr(layer, attribute)

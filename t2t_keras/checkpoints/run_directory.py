@@ -223,8 +223,7 @@ def load_model(
 
     Args:
         path: checkpoint prefix, or a directory (its latest checkpoint).
-        hp: the settings, if the directory has no `hparams.json`; otherwise those that affect the
-            logits must agree.
+        hp: the settings; beside a `hparams.json`, those that affect the logits must agree with it.
         target_space_id: the target space, if the directory does not record it.
         model: registered name, if the directory does not record it; by default "transformer".
         precision: one of `precision.PRECISIONS`, for decoding; by default the hparam `activation_dtype`.

@@ -130,10 +130,7 @@ def resolve(path: str) -> str:
         except ValueError:  # it is empty, or not UTF-8
             state = None
         if state is None:
-            raise UserError(
-                f"{state_file} names no checkpoint: remove it to use the checkpoint with the "
-                "highest step."
-            )
+            raise UserError(f"{state_file} names no checkpoint: remove it to use the highest step.")
         if os.path.exists(state.model_checkpoint_path + ".index"):
             return state.model_checkpoint_path
     if found := checkpoints_in(path):

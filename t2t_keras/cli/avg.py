@@ -45,9 +45,7 @@ def main() -> None:
     if FLAGS.checkpoints:
         names = [name.strip() for name in FLAGS.checkpoints]
         if not all(names):
-            raise UserError(
-                f"--checkpoints={','.join(FLAGS.checkpoints)} has an empty name: remove it."
-            )
+            raise UserError(f"--checkpoints={','.join(FLAGS.checkpoints)} has an empty name.")
         join = os.path.join if os.path.isdir(prefix) else operator.add
         paths = [checkpoints.resolve(os.path.expanduser(join(prefix, name))) for name in names]
     else:

@@ -42,15 +42,11 @@ def define_flags() -> None:
     with options.topic("Scores and alignments:"):
         switch("token_scores", "Write a tab and the scores of its tokens after each output.")
         string("score_file", "Pairs to score, one SOURCE<tab>TARGET per line; -: standard input.")
-        string(
-            "align_file", "Pairs to word-align, a SOURCE<tab>TARGET per line; -: standard input."
-        )
+        string("align_file", "Pairs to word-align, SOURCE<tab>TARGET a line; -: standard input.")
         string(
             "align_heads", "For --align_file: LAYER:HEAD, LAYER or mean; +1: a step later.", "mean"
         )
-        string(
-            "align_reference", "For --align_file: gold alignments; prints each head's error rate."
-        )
+        string("align_reference", "For --align_file: gold links; prints each head's error rate.")
 
 
 def main() -> None:
@@ -202,9 +198,7 @@ class Job:
         if self.source.is_file:
             content = self.source.content
             if not content.lines:
-                raise UserError(
-                    f"{self.source.path} is empty: --{flag} needs one sentence per line."
-                )
+                raise UserError(f"{self.source.path} is empty: --{flag} needs a sentence per line.")
             self.progress.expect(content.lines, content.text_bytes)
         self.loaded = options.trained_model()
 

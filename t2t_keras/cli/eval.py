@@ -3,8 +3,7 @@
 Example:
     t2t-keras-eval --output_dir=run
 
-Give --output_dir or --checkpoint_path. A checkpoint of tensor2tensor may need --problem, --data_dir and
---hparams_set.
+Give --output_dir or --checkpoint_path. One of tensor2tensor may need --problem, --data_dir and --hparams_set.
 """
 
 from __future__ import annotations

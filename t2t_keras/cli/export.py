@@ -3,8 +3,7 @@
 Example:
     t2t-keras-export --output_dir=run --decode_hparams=beam_size=4,alpha=0.6
 
-Give --output_dir or --checkpoint_path. A checkpoint of tensor2tensor may need --problem, --data_dir and
---hparams_set.
+Give --output_dir or --checkpoint_path. One of tensor2tensor may need --problem, --data_dir and --hparams_set.
 """
 
 from __future__ import annotations

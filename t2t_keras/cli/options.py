@@ -137,9 +137,7 @@ def require_trained_model() -> None:
         folder, name = (path, "") if os.path.isdir(path) else os.path.split(path)
         folder, name = folder or ".", name.removesuffix(".index")
         if not os.path.isdir(folder) or not any(name in each for each in os.listdir(folder)):
-            raise UserError(
-                f"no checkpoint at {path}: expected {path}.index, or a directory of them."
-            )
+            raise UserError(f"no checkpoint at {path}: expected {path}.index, or a directory.")
 
 
 def trained_model(path: str | None = None):
@@ -291,9 +289,7 @@ def directory(name: str) -> str | None:
     """Returns the value of an optional path flag, with `~` expanded."""
     value = getattr(FLAGS, name)
     if value and re.match("[a-z][a-z0-9+.-]*://", value):  # or it would be a directory "gs:" here
-        raise UserError(
-            f"--{name}={value} is not on this machine: mount or copy it, and give its path."
-        )
+        raise UserError(f"--{name}={value} is not local: mount or copy it, and give its path.")
     return os.path.expanduser(value) if value else None
 
 

@@ -30,9 +30,7 @@ def define_flags() -> None:
         switch("generate_data", "Generate the data first, unless it exists.")
         switch("on_the_fly", "Read the text in --tmp_dir directly, without shards.")
         string("warm_start_from", "Checkpoint that initialises the weights of a new run.")
-        string(
-            "warm_start_vocab", "Directory of its vocabulary; default: where it was in training."
-        )
+        string("warm_start_vocab", "Directory of its vocabulary; default: that of its training.")
         string("freeze", "Regular expression for names of weights not to train.", default="")
         number("ema", 0.0, "Decay of averaged weights, for evaluation; 0: none.", upper_bound=1)
         options.seed(0, "Seed for weights, data order and dropout.")
@@ -158,9 +156,7 @@ def _reject_contradictions(problem, hp) -> None:
             "--on_the_fly reads text, not generated data: leave out --on_the_fly or --generate_data."
         )
     if FLAGS.attention_images and (problem.num_classes or not problem.has_inputs):
-        raise UserError(
-            f"--attention_images is for pairs of texts, not {problem.name}: leave it out."
-        )
+        raise UserError(f"--attention_images needs pairs of texts: {problem.name} has none.")
     if FLAGS.attention_images and hp.prepend_mode != "none":
         raise UserError(
             f"--attention_images does not support prepend_mode={hp.prepend_mode}: leave out one of them."

@@ -69,9 +69,7 @@ class CleaningRules:
     def reason(self, sample: Sample) -> str | None:
         """Returns the reason to drop a pair, duplicates aside; None: it is kept."""
         if "inputs" not in sample or not isinstance(sample.get("targets"), str):
-            raise UserError(
-                "cleaning compares the two texts of a pair: leave out --clean_... here."
-            )
+            raise UserError("cleaning compares the two texts of a pair: leave out --clean_...")
         inputs, targets = sample["inputs"], sample["targets"]
         shorter, longer = sorted((len(inputs), len(targets)))
         if 0 < self.max_characters < longer:
@@ -292,9 +290,7 @@ class Generation:
         problem, split = self.problem, self.split
         progress = CountProgress(f"{problem.name} {split}", "pairs")
         what = f"The {split} data of {problem.name} cannot be written to {self.data_dir}"
-        remedy = (
-            "make room there or name another directory, then run again; finished parts are kept"
-        )
+        remedy = "make room there or name another directory and run again; finished parts are kept"
         with explained(what, OSError, remedy=remedy):
             coding = encoders, problem.text_prefixes
             tasks = self._missing_pieces(samples, coding)

@@ -39,8 +39,7 @@ class TextBatches(SplitBatches):
         problem: its `generate_samples` is called for each epoch; with `_rev` the sides are swapped.
         data_dir: directory of the vocabulary, which is built there if it is absent.
         tmp_dir: directory of the source files.
-        split, hp, options, keywords: see `Batches`; each host encodes all text and keeps its rows
-            of every batch.
+        split, hp, options, keywords: see `Batches`; each host encodes all text and keeps its rows.
 
     Raises:
         UserError: the text is absent, the problem does not generate text or packs it, no example fits

@@ -164,9 +164,7 @@ class TreeCorpus:
             absent = [f"{number:02}" for number, files in sections.items() if not files]
             if len(absent) < len(sections):
                 if absent:
-                    warn(
-                        f"{directory / place} has no section {', '.join(absent)}: reading without it"
-                    )
+                    warn(f"{directory / place} has no section {', '.join(absent)}: read without it")
                 return [*itertools.chain.from_iterable(sections.values())]
         return []
 

@@ -163,9 +163,7 @@ def batching_scheme(
     ):
         SETTINGS[name].checked(name, value, what="")
     if shard_multiplier < 1:
-        raise UserError(
-            f"shard_multiplier must be an integer of at least 1, got {shard_multiplier}"
-        )
+        raise UserError(f"shard_multiplier must be a positive integer, got {shard_multiplier}")
     max_length = max_length or batch_size
     boundaries, length = [], min_length_bucket
     while length < max_length:

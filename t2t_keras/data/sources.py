@@ -426,9 +426,7 @@ def _receive(url: str, file: BinaryIO, path: Path) -> None:
             time.sleep(wait)
     found, known = (file.tell(), digest.hexdigest()), KNOWN_FILES.get(url)
     if known not in (None, found):
-        raise ValueError(
-            "size and SHA-256 are {} and {}, expected {} and {}".format(*found, *known)
-        )
+        raise ValueError("size and SHA-256 are {} and {}, not {} and {}".format(*found, *known))
 
 
 def _new_file(path: Path) -> BinaryIO:

@@ -43,8 +43,7 @@ class TfdsSource(PairSource):
             (":1.0.0"), or the directory of a prepared dataset. A name is looked up in TFDS's own
             directory (`TFDS_DATA_DIR`, else `~/tensorflow_datasets`), then in `tmp_dir/tfds`.
         tmp_dir: the directory of archives and of datasets that TFDS prepares.
-        languages: the source and target features, which are language codes; None: the dataset's
-            supervised keys.
+        languages: the features of source and target; None: the dataset's supervised keys.
         splits: the part of the dataset by split, in TFDS's grammar, such as "train[:99%]" or
             "train+validation"; None: `USUAL_SPLITS`, without test if the dataset has none.
         escaped: the splits in which to decode entities such as `&amp;`.
@@ -140,9 +139,7 @@ class TfdsSource(PairSource):
             raise UserError(f"two languages are needed, source and target, got {got}: {there}.")
         for language in named:
             if language not in texts:
-                raise UserError(
-                    f"unknown language {language!r}.{nearest(language, texts)} {there}."
-                )
+                raise UserError(f"no language {language!r}.{nearest(language, texts)} {there}.")
         return str(named[0]), str(named[1])
 
     def _columns(self, part: str, languages: Sequence[str], k: int) -> Iterator[list[list[str]]]:

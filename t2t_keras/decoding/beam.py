@@ -307,8 +307,7 @@ def blockwise_top_k(logits, k: int):
     Maxima of blocks of 64 tokens replace both the top-k of a large vocabulary, which is slow, and the
     maximum of a stable softmax: the k best tokens are in the k blocks with the largest maxima.
 
-    Returns values and tokens [b, K, min(k, V)], best first, equal ones in vocabulary order, and
-    log sum exp [b, K, 1].
+    Returns values and tokens [b, K, min(k, V)], best first and then lowest id, and log sum exp [b, K, 1].
     """
     hypotheses, vocab_size = logits.shape[1:]
     if vocab_size % BLOCK or vocab_size // BLOCK <= k:

@@ -49,8 +49,7 @@ def forced_candidates(tokens, log_p, possible, forced):
         tokens: [b, ..., n] int32, n candidates for the next token.
         log_p: [b, ..., n] float32.
         possible: [b, ..., n] bool, or True.
-        forced: [b, ..., 1] int32, the token that must come next; 0 where any may come, and -1 where
-            that is token 0.
+        forced: [b, ..., 1] int32, the token that must come next; 0: any may come, -1: token 0 must.
 
     Returns:
         tokens, log_p and possible: a forced token is the first candidate, and the only possible one.

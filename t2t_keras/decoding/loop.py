@@ -131,9 +131,7 @@ class DecodeLoop:
         if self.request.kernels is not None:  # made before: what is made here only has their shapes
             kernels = tf.nest.map_structure(_of_shape, self.request.kernels, kernels)
         models = [each for each in self.model.members if not in_8_bits(each)]
-        weights = [
-            (v, tf.convert_to_tensor(v)) for each in models for v in each.trainable_variables
-        ]
+        weights = [(v, tf.convert_to_tensor(v)) for m in models for v in m.trainable_variables]
         (state,) = tf.while_loop(
             lambda state: tf.size(state.active.rows) > 0,
             lambda state: (self.remove_finished(self.prune(self.steps(state, kernels, weights))),),

@@ -62,13 +62,10 @@ def search(
         prefix: [B, P] int, padded with 0: the first tokens of the outputs. Their log p is 0, and they
             count in the length of the penalty.
         logits_processors: functions `process(logits, step)` from logits [b, K, V] float32 and a
-            `SearchStep` to logits of the same shape, after those of the options; new functions need a
-            new graph.
+            `SearchStep` to new logits, after those of the options; new functions need a new graph.
         constraint: says which tokens may come next; see `logits.Constraint`.
-        strategy: a NamedTuple that makes another strategy for a `SearchRequest`, such as
-            `constraints.Phrases`.
-        alpha, seed: numbers or scalar tensors, instead of those of the options: other values need no
-            new graph.
+        strategy: a NamedTuple that makes another strategy for a request: `constraints.Phrases`.
+        alpha, seed: numbers or scalar tensors, instead of the options': others need no new graph.
 
     Raises:
         UserError: the model has no targets, the search needs more memory than the machine has or
@@ -161,8 +158,7 @@ def beam_search(model, inputs, *, top_beams: int = 1, **options):
             `DecodeSettings`: `beam_size` (K), `alpha`, `extra_length`, `min_length`, `xla`.
 
     Returns:
-        ids [B, K', L] int32, best first, 0 after the first end of sentence, and scores
-        [B, K'] float32.
+        ids [B, K', L] int32, best first, 0 after the first end; scores [B, K'] float32.
 
     Raises:
         UserError: `top_beams` or an option is out of range.

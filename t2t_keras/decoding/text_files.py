@@ -147,8 +147,7 @@ class ResumableFile:
 
     Args:
         path: the file.
-        made_from: names and values of everything that affects the lines; None if unknown, which
-            never resumes.
+        made_from: names and values of all that affects the lines; None, if unknown, never resumes.
         report: receives a line about an existing unfinished file.
     """
 

@@ -557,8 +557,7 @@ class PairScorer:
         sides = line.text.split("\t") if len(names) > 1 else [line.text]
         if len(sides) != len(names):
             raise UserError(
-                f"line {line.number} has {len(sides) - 1} tabs: a line to score is "
-                "SOURCE<TAB>TARGET."
+                f"line {line.number} has {len(sides) - 1} tabs: write SOURCE<TAB>TARGET."
             )
         *sources, target = (
             [*encoded(self.encoders[name], text, line.number), EOS_ID]

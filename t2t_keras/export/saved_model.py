@@ -53,8 +53,7 @@ def export_saved_model(
         phrases: adds `translate_with_phrases`, for words that must appear.
 
     Raises:
-        UserError: the version exists, a name or number is not allowed, or the directory cannot be
-            written.
+        UserError: the version exists, a name or number is wrong, or nothing can be written there.
     """
     path = os.path.abspath(directory)
     if "\\" in path or not fnmatchcase(path, path):

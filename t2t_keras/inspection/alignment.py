@@ -93,9 +93,7 @@ class PairAligner(PairScorer):
         """Returns the alignment error rate of every head and mean, with and without `after`."""
         pairs = [self._pair(Line(number, line)) for number, line in enumerate(lines, start=1)]
         if len(pairs) != len(references):
-            raise UserError(
-                f"there are {len(pairs)} pairs but {len(references)} reference alignments."
-            )
+            raise UserError(f"{len(pairs)} pairs but {len(references)} reference alignments.")
         layers, number = _layers_and_heads(self.model)
         each_layer = [
             Heads(layer, head) for layer in range(layers) for head in (None, *range(number))
@@ -247,9 +245,7 @@ def from_pharaoh(line: str, where: str = "the line") -> Gold:
     for item in line.split():
         match = re.fullmatch(r"(\d{1,9})([-?])(\d{1,9})", item)
         if not match:
-            raise UserError(
-                f"{where} has {item[:60]!r}: links are written 1-2, or 1?2 if only possible."
-            )
+            raise UserError(f"{where} has {item[:60]!r}: links are 1-2, or 1?2 if only possible.")
         link = int(match[1]), int(match[3])
         possible.add(link)
         if match[2] == "-":

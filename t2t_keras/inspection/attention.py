@@ -84,8 +84,7 @@ class AttentionData:
         """Writes a `.npz` file for `numpy.load`; raises UserError if it cannot be written.
 
         It contains the weights "encoder", "decoder" and "encdec"; "source_tokens", "source_words",
-        "source_word_texts", "source_text" and the same for "target"; and the strings "title" and "tree"
-        ("" if none).
+        "source_word_texts", "source_text" and the same for "target"; the strings "title" and "tree".
         """
         arrays: dict[str, Any] = {kind: self.weights(kind) for kind in KINDS}
         for side, tokens in (("source", self.source), ("target", self.target)):

@@ -73,9 +73,7 @@ class AttentionMask:
             len(given.shape), ()
         )
         if keras.backend.standardize_dtype(given.dtype) != "bool":
-            raise ValueError(
-                f"attention_mask must be boolean, True at visible keys, got {given.dtype}."
-            )
+            raise ValueError(f"attention_mask must be boolean (True: visible), got {given.dtype}.")
         if len(given.shape) != len(sizes) or any(
             None not in (size, own) and own not in (1, size)
             for own, size in zip(given.shape, sizes, strict=True)

@@ -34,13 +34,10 @@ class TransformerLayer(SettingsLayer):
         prepostprocess_dropout: rate of the letter "d".
         attention_dropout: rate on the attention weights.
         relu_dropout: rate inside the feed-forward network.
-        prepostprocess_dropout_broadcast_dims: axes of [B, T, D] along which the dropout of the letter
-            "d" is shared.
-        attention_dropout_broadcast_dims: axes of [B, H, T, S]; ignored by attention with relative
-            positions, as in T2T.
+        prepostprocess_dropout_broadcast_dims: axes of [B, T, D] that share the dropout of "d".
+        attention_dropout_broadcast_dims: axes of [B, H, T, S]; not for relative positions, as in T2T.
         relu_dropout_broadcast_dims: axes of [B, T, F].
-        max_relative_position: if positive, self-attention has relative positions (see
-            `MultiHeadAttention`).
+        max_relative_position: if positive, that of `MultiHeadAttention` in self-attention.
         norm_epsilon: added to the variance in layer normalisation.
         kernel_initializer: initializer of all matrices.
     """
@@ -146,8 +143,7 @@ class Stack(TransformerLayer):
 
     Args:
         num_layers: N.
-        proximity_bias: True adds -log(1 + distance) to the logits of self-attention (T2T's
-            `proximity_bias`).
+        proximity_bias: True adds -log(1 + distance) to the logits of self-attention, as in T2T.
         remat: True recomputes the activations inside each layer in the backward pass instead of
             keeping them (gradient checkpointing); no effect if attention weights are returned.
         kwargs: those of `TransformerLayer`.
@@ -165,9 +161,7 @@ class Stack(TransformerLayer):
         self.proximity_bias = proximity_bias
         self.remat = remat
         self.mask_seed = None
-        if (
-            remat
-        ):  # Python's random state seeds it without a draw: initial weights are as without remat
+        if remat:  # Python's state seeds it without a draw: initial weights are as without remat
             seed = random.Random(repr(random.getstate())).randrange(2**31)
             self.mask_seed = keras.random.SeedGenerator(seed)
 
@@ -249,9 +243,15 @@ class TransformerEncoderLayer(TransformerLayer):
     """
 
     def call(
-        self, x, attention_mask=None, mask=None, training=False, return_attention_weights=False
+        self,
+        x,
+        attention_mask=None,
+        mask=None,
+        training=False,
+        return_attention_weights=False,
+        x_mask=None,  # Keras's mask of x, where another argument is a tensor, too
     ):
-        attention_mask = AttentionMask.of(attention_mask, x, x, mask)
+        attention_mask = AttentionMask.of(attention_mask, x, x, x_mask if mask is None else mask)
         y = self.self_attention_preprocess(x, training=training)
         y, weights = self.self_attention(
             y, attention_mask=attention_mask, training=training, return_attention_weights=True
@@ -272,16 +272,14 @@ class TransformerEncoder(Stack):
     Its input is embedded tokens with positions added.
 
     Args:
-        remove_padding: True zeroes the feed-forward output at padding (T2T's `use_pad_remover`);
-            needs a mask.
+        remove_padding: True zeroes the feed-forward output at a mask's padding (`use_pad_remover`).
         kwargs: those of `Stack` and `TransformerLayer`.
 
     Call arguments:
         x: [B, S, D].
         attention_mask: boolean or an `AttentionMask`, see `MultiHeadAttention`. (`proximity` is the stack's.)
         mask: boolean [B, S], True where there is a token. Keras fills in the mask that x carries.
-        causal: True if a position sees only itself and earlier positions; an `AttentionMask` says this
-            itself.
+        causal: True hides later positions, unless an `AttentionMask` is given.
         return_attention_weights: also return the weights of every layer.
 
     Returns:
@@ -306,11 +304,8 @@ class TransformerEncoder(Stack):
     ):
         mask = x_mask if mask is None else mask
         own_mask = AttentionMask.of(attention_mask, x, x, mask, causal=causal, nonpadding=mask)
-        own_mask = dataclasses.replace(
-            own_mask,
-            proximity=self.proximity_bias,
-            nonpadding=own_mask.nonpadding if self.remove_padding else None,
-        )
+        kept = own_mask.nonpadding if self.remove_padding else None
+        own_mask = dataclasses.replace(own_mask, proximity=self.proximity_bias, nonpadding=kept)
         x, weights = self.run_layers(
             x,
             attention_mask=own_mask,
@@ -334,10 +329,8 @@ class DecoderCache:
     their sentence and to the earlier positions of all of them. `bias` says which belong to whom.
 
     Attributes:
-        kept: {"k", "v"} of [B, H, S, C] per layer, the earlier positions: S = t * K. A call of the
-            decoder adds its own.
-        memory: from `TransformerDecoder.memory_caches`; None without a memory; a list of None for the call
-            that computes them.
+        kept: {"k", "v"} of [B, H, S, C] per layer, the earlier positions: S = t * K. A call adds its own.
+        memory: from `TransformerDecoder.memory_caches`, or None; a call computes those of a list of None.
         memory_bias: [B, 1, 1, S], of the memory.
         bias: self-attention bias, broadcastable to [B, H, K, S + K].
         distance: [K, S + K] int, the position of each key minus that of each query; by default the
@@ -388,6 +381,7 @@ class TransformerDecoderLayer(TransformerLayer):
         causal: True hides later positions, unless an `AttentionMask` or a cache is given.
         cache: a pair of `KeyValueCache`s, the earlier positions and the memory (None without one).
         return_attention_weights: also return the weights of both.
+        mask, x_mask: boolean [B, T], True where there is a token. Keras fills in the mask that x carries.
 
     Returns:
         [B, T, D], or a triple of that, [B, H, T, T] and [B, H, T, S] (None without a memory).
@@ -410,13 +404,16 @@ class TransformerDecoderLayer(TransformerLayer):
         causal=True,
         training=False,
         return_attention_weights=False,
+        mask=None,
+        x_mask=None,
     ):
         if (memory is not None) != self.has_memory:
             built, called = ("with", "without") if self.has_memory else ("without", "with")
             raise ValueError(f"{self.name} was built {built} memory but called {called} it.")
         own_cache, memory_cache = cache or (None, None)
         if cache is None:
-            attention_mask = AttentionMask.of(attention_mask, x, x, causal=causal)
+            mask = x_mask if mask is None else mask
+            attention_mask = AttentionMask.of(attention_mask, x, x, mask, causal=causal)
         y = self.self_attention_preprocess(x, training=training)
         y, weights = self.self_attention(
             y,
@@ -462,13 +459,12 @@ class TransformerDecoder(Stack):
             memory carries.
         memory_attention_mask: of encoder-decoder attention, as `attention_mask`.
         causal: True hides later positions, unless an `AttentionMask` or a cache is given.
-        cache: a `DecoderCache` for a step of decoding: x is [B, K, D], and only the cache says what the
-            hypotheses see.
+        cache: a `DecoderCache` for a step of decoding: x is [B, K, D], and the cache alone hides keys.
         return_attention_weights: also return the weights of every layer.
+        mask, x_mask: boolean [B, T], True where there is a token. Keras fills in the mask that x carries.
 
     Returns:
-        [B, T, D], or a triple of that, N tensors [B, H, T, T] and N tensors [B, H, T, S] (none
-        without a memory).
+        [B, T, D], or a triple of that, N tensors [B, H, T, T] and N (no memory: none) of [B, H, T, S].
     """
 
     layer_class = TransformerDecoderLayer
@@ -487,10 +483,13 @@ class TransformerDecoder(Stack):
         causal=True,
         training=False,
         return_attention_weights=False,
+        mask=None,
+        x_mask=None,
     ):
         caches: list | None = None
         if cache is None:
-            own_mask = AttentionMask.of(attention_mask, x, x, causal=causal)
+            mask = x_mask if mask is None else mask
+            own_mask = AttentionMask.of(attention_mask, x, x, mask, causal=causal)
         else:
             distance = cache.distance
             if distance is None and self.num_layers and self.needs_positions:

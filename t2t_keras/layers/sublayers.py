@@ -375,8 +375,7 @@ class SharedEmbedding(SettingsLayer):
     def matrix(self, block: int = BLOCK):
         """Returns {"kernel": [D, V'], "bias": [V']}, computed once for many calls of `logits`.
 
-        V' is V rounded up to a multiple of `block`; the logits of the added ids are -1e9 (-inf in
-        float16).
+        V' is V rounded up to a multiple of `block`; logits of added ids are -1e9 (-inf in float16).
         """
         missing = -self.vocab_size % block
         is_token = ops.arange(self.vocab_size + missing) < self.vocab_size

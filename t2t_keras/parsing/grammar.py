@@ -2,8 +2,7 @@
 
 Every prefix that it allows can be completed to a tree with one tag for each word. That alone would not stop
 a model from skipping a word and writing a tree with shifted tags. So a word that is frequent in the training
-trees may only have the tags it has there: a skipped word then costs probability at once, and beam search can
-take another path.
+trees may only have its tags there: a skipped word then costs probability at once, and a beam can leave it.
 """
 
 from __future__ import annotations

@@ -152,9 +152,7 @@ def connect(server: str, name: str, timeout: float = 10.0) -> _RestModel | _Grpc
         return _RestModel(server.rstrip("/"), name, timeout)
     if re.fullmatch(r"[^/\s]+:\d{1,5}", server):
         return _GrpcModel(server, name, timeout)
-    raise UserError(
-        f"--server must be HOST:PORT for gRPC or http://HOST:PORT for REST, got {server!r}."
-    )
+    raise UserError(f"--server is HOST:PORT for gRPC, http://HOST:PORT for REST, got {server!r}.")
 
 
 class _ServedModel:

@@ -132,8 +132,7 @@ def install(directory: str = "", real: bool = False) -> None:
     """Makes `import tensor2tensor` work, in a notebook or script; `tensorflow` also gets TF 1's names.
 
     Args:
-        directory: whose modules see TF 1's names; default: the caller and all modules that are not
-            installed.
+        directory: whose modules see TF 1's names; default: the caller and what is not installed.
         real: use an installed tensor2tensor, if there is one, instead.
     """
     _finder.roots.add(directory)

@@ -245,8 +245,7 @@ class SubwordTextEncoder(TensorEncoder):
             generator: lines of text.
             target_size: target number of subtokens; the search stops at the first size within 1 % of it,
                 or else takes the nearest size found.
-            max_subtoken_length: subtokens have fewer characters than this (as in T2T); None: at most
-                1,000 characters.
+            max_subtoken_length: subtokens have fewer characters (as in T2T); None: at most 1,000.
             reserved_tokens: the tokens with the first ids: `<pad>`, `<EOS>` and others.
 
         Raises:
@@ -274,9 +273,7 @@ class SubwordTextEncoder(TensorEncoder):
         The least count of a subtoken is searched from `min_val` to `max_val`. `num_iterations` must be 4.
         """
         if num_iterations != 4:
-            raise UserError(
-                f"subwords are built in 4 iterations, got num_iterations={num_iterations}."
-            )
+            raise UserError(f"subwords take 4 iterations, got num_iterations={num_iterations}.")
         limits = int(min_val), int(max_val)
         encoder = cls.__new__(cls)
         encoder._set_subtokens(
@@ -416,9 +413,7 @@ class ClassLabelEncoder:
         """Returns the name of each class, of one too; raises UserError for another number."""
         ids = np.ravel(ids).tolist()
         if wrong := [i for i in ids if i not in range(self.vocab_size)]:
-            raise UserError(
-                f"class {wrong[0]} is out of range: 0 to {self.vocab_size - 1} are allowed."
-            )
+            raise UserError(f"class {wrong[0]} is not one of 0 to {self.vocab_size - 1}.")
         return [self.class_labels[i] for i in ids]
 
 

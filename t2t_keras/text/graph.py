@@ -220,8 +220,7 @@ class SubwordJoiner:
 def _unescape(characters: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
     r"""Replaces the backslash of each escape by its character, and marks the rest of the escape.
 
-    In a run of backslashes, every second one belongs to the one before. An unpaired last one starts `\u`,
-    `\10;` or no escape.
+    Of a run of backslashes every second belongs to the one before; a last one alone starts `\u` or `\10;`.
     """
     places = tf.where(tf.equal(characters, _BACKSLASH))[:, 0]
     none = tf.zeros([1], tf.bool)

@@ -2,8 +2,7 @@
 
 For a given minimum count there are four rounds: cut every token with the vocabulary of the previous round
 (at first single characters), count every substring that starts at a cut, and keep those that are frequent
-enough after subtracting their occurrences inside longer kept subtokens. The minimum count is found by
-bisection.
+enough after subtracting their occurrences inside longer kept subtokens. Bisection finds the minimum count.
 
 All of this works on arrays: the frequent substrings are the nodes of a suffix tree.
 """
@@ -155,8 +154,7 @@ class SubstringTree:
     Of several substrings that start at the same positions, only the longest is a node. The others are never
     kept: they have the same count, and the longest subtracts its count from theirs. So a token of n
     characters adds at most 2n nodes. Single characters are always nodes. A node's parent is the longest
-    node that is a proper prefix of it. N is the number of nodes, P the length of the text; counts are
-    [N] int64.
+    node that is a proper prefix of it. N is the number of nodes, P the length of the text.
     """
 
     def __init__(self, text: str, weights: np.ndarray, max_length: int, min_count: int):

@@ -81,8 +81,7 @@ def _texts(pattern: str, most: int, by_line: bool) -> Iterator[str]:
 
 
 # Escapes make a token consist of characters of the vocabulary: a backslash becomes `\\`, an underscore `\u`,
-# and a character outside of the alphabet (or any newline) its code point as `\10;`. An unescaped `_` ends
-# the token.
+# and a newline or a character outside of the alphabet its code point: `\10;`. A bare `_` ends the token.
 ESCAPE_CHARACTERS = frozenset("\\_u;0123456789")
 """Characters in the alphabet of every vocabulary, so that any text can be escaped."""
 

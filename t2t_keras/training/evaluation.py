@@ -253,8 +253,7 @@ METRICS = {"loss": True, "accuracy": False, "bleu": False, "f1": False}
 class EarlyStopping:
     """Ends a run when a dev metric no longer improves (T2T's `--eval_early_stopping_*`).
 
-    It ends when no later evaluation is better by `delta` than the latest one that is at least `steps`
-    steps old.
+    It ends when nothing since is better by `delta` than the latest evaluation `steps` steps old.
     """
 
     steps: int | None = None
@@ -309,9 +308,7 @@ def require_metrics(problem, best_metric: str, early_stopping: EarlyStopping) ->
         wanted.add(early_stopping.metric)
     for name in sorted(wanted.intersection(QUALITIES)):
         if problem.packed_length:
-            raise UserError(
-                f"{problem.name} is packed, so there is no {name}: choose loss or accuracy."
-            )
+            raise UserError(f"packed {problem.name} has no {name}: choose loss or accuracy.")
         if name != problem.quality_metric:
             *most, last = dict.fromkeys(["loss", "accuracy", problem.quality_metric])
             raise UserError(f"{problem.name} has no {name}: choose {', '.join(most)} or {last}.")

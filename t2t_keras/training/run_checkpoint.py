@@ -112,9 +112,7 @@ class RunCheckpoints:
             t2t.assign(self.engine.model, arrays, prefix)
             for name, variable in self._state().items():
                 if name not in arrays:
-                    raise UserError(
-                        f"checkpoint {prefix} has no {name}: training cannot resume from it."
-                    )
+                    raise UserError(f"checkpoint {prefix} has no {name}: it cannot be resumed.")
                 theirs, ours = list(arrays[name].shape), list(variable.shape)
                 if theirs != ours:
                     raise UserError(

@@ -97,8 +97,7 @@ class TrainSettings:
 class Trainer:
     """Trains a model for a problem, with files in a directory of its own.
 
-    With several hosts, each runs one; the first host writes and evaluates, and all must see its
-    directory.
+    With several hosts, each runs one; the first writes and evaluates, and all see its directory.
 
     Args:
         problem: a `Problem` whose data has been generated.
@@ -332,9 +331,7 @@ class Trainer:
         if reason := self._losses.divergence(step, sums.loss / max(sums.tokens, 1.0), norm):
             raise self._diverged(reason)
         if self.engine.overflows:
-            raise self._diverged(
-                "gradients overflow in float16, so nothing is learned: use bfloat16"
-            )
+            raise self._diverged("gradients overflow in float16, nothing is learned: use bfloat16")
         rate = self.engine.last_learning_rate
         self._progress.update(step, sums, seconds, rate)
         if mean is not None:
