@@ -314,6 +314,11 @@ class Text2selfTmpdir(LinesProblem):
         part = "train" if split == DatasetSplit.TRAIN else "eval"
         return [Path(tmp_dir) / f"targets.{part}.txt"]
 
+    def lines(self, tmp_dir: PathLike, split: str) -> Iterator[str]:
+        """Yields the non-blank lines as they are: white space may be part of the language."""
+        for path in self.files(tmp_dir, split):
+            yield from filter(str.strip, iterate_lines(path))
+
 
 # Sentiment of film reviews
 

@@ -287,9 +287,8 @@ class TokenFit(keras.Model):
             loss, tokens = self.loss_sums(y_pred, targets, smoothing)
             right, _ = self.right_sums(y_pred, targets)
         self._token_means.update(loss, right, tokens)
-        if self.sum_over_replicas:
-            tokens = self.sum_over_replicas(tokens)
-        return sum(self._added(), loss / ops.maximum(tokens, 1.0))
+        total = self.sum_over_replicas(tokens) if self.sum_over_replicas else tokens
+        return self._with_added(loss, tokens) / ops.maximum(total, 1.0)
 
     def train_step(self, *arguments):
         # Metrics of the user's need logits.
@@ -306,11 +305,11 @@ class TokenFit(keras.Model):
             loss, _, tokens = self._joined_sums(y, labels)
         else:
             loss, tokens = self.loss_sums(y, labels, self.hp.label_smoothing)
-        return sum((tokens * each for each in self._added()), loss), tokens
+        return self._with_added(loss, tokens), tokens
 
-    def _added(self):
-        """Returns what layers give to `add_loss`, and weights' regularizers, in float32."""
-        return [ops.cast(each, "float32") for each in self.losses]
+    def _with_added(self, loss, tokens):
+        """Adds what layers give to `add_loss`, and weights' regularizers, for each token."""
+        return sum((tokens * ops.cast(each, "float32") for each in self.losses), loss)
 
     @property
     def joins_loss(self) -> bool:

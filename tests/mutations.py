@@ -4,9 +4,7 @@ import contextlib
 import json
 import os
 
-SCALE, SEED = (
-    int(os.environ.get(f"PROPERTY_{name}", n)) for name, n in (("SCALE", 1), ("SEED", 0))
-)
+SCALE, SEED = (int(os.environ.get(f"PROPERTY_{k}", n)) for k, n in (("SCALE", 1), ("SEED", 0)))
 NUMBER = 60 * SCALE  # of each format
 
 _VALUES = (

@@ -189,6 +189,9 @@ def test_words_that_must_appear_and_scores_of_tokens(base):
     out = decode(base, hparams, f"--decode_from_file={base / 'must.en'}", *flags).stdout
     fields = [line.split("\t") for line in out.splitlines()]
     assert words[0] in fields[0][0] and all(word in fields[2][0] for word in words)
+    (base / "two.en").write_text("".join(f"{line}\n" for line in lines[:2]))
+    said = refusal(base, flags[0], f"--decode_from_file={base / 'two.en'}")
+    assert f"{base / 'must.txt'} has 3 lines, but {base / 'two.en'} another number" in said
     pairs = (f"{source}\t{text}\n" for source, (text, _) in zip(lines, fields, strict=True))
     (base / "pairs").write_text("".join(pairs))
     flags = (f"--score_file={base / 'pairs'}", f"--decode_to_file={base / 'scores'}")
@@ -249,8 +252,9 @@ def test_what_is_typed_goes_on_after_a_mistake(monkeypatch, capsys):
         (["--decode_from_file=-", "--decode_prefix_file=-"], "only one input can be standard input"),
         (["--decode_from_file=/nowhere"], "Cannot read /nowhere"),
         (["--decode_from_file=/"], "Cannot read /: Is a directory"),
-        (["--decode_from_file={}/empty"], "/empty is empty: --decode_from_file needs one sentence"),
+        (["--decode_from_file={}/empty"], "/empty is empty: --decode_from_file needs a sentence"),
         (["--decode_from_file={}/empty", "--decode_to_file={}/./empty"], "/./empty would replace --decode_from_file: name another file"),
+        (["--decode_from_file=-", "--decode_to_file=x.gz"], "--decode_to_file=x.gz would not be compressed"),
     ],
 )  # fmt: skip
 def test_complains_in_one_line(base, flags, expected):

@@ -14,10 +14,12 @@ import test_trainer
 import toy
 
 from t2t_keras import checkpoints, data, optimizers, registry
+from t2t_keras.checkpoints import load_t2t
 from t2t_keras.data.on_the_fly import TextBatches
 from t2t_keras.errors import UserError
 from t2t_keras.training import Trainer, TrainSettings, TrainStep, prepare_fit
 from t2t_keras.training.engine import _TEXT_TARGET_SHARE, fit_to_update
+from t2t_keras.training.run_checkpoint import RunCheckpoints
 from t2t_keras.transformer import Transformer
 
 PROBLEM = registry.problem(toy.PROBLEM)
@@ -56,7 +58,8 @@ def test_accumulates_as_one_update_by_the_mean_gradient():
 
 
 @pytest.mark.usefixtures("eagerly")
-def test_moving_average_of_the_weights():
+def test_moving_average_of_the_weights(tmp_path):
+    """It is what a checkpoint loads as."""
     trained = engine(ema=0.75)
     with trained.evaluation_weights():
         start = replicas.weights(trained)
@@ -70,6 +73,9 @@ def test_moving_average_of_the_weights():
         np.testing.assert_allclose(replicas.weights(trained), average, atol=1e-6)
     np.testing.assert_array_equal(replicas.weights(trained), now)
     assert np.abs(average - now).max() > 1e-3
+    RunCheckpoints(str(tmp_path), trained).save({})
+    load_t2t(trained.model, str(tmp_path))
+    np.testing.assert_allclose(replicas.weights(trained), average, atol=1e-6)
 
 
 @pytest.mark.usefixtures("eagerly")

@@ -126,6 +126,14 @@ def test_losses_are_the_same_in_a_graph_by_xla(batches, compiled):
     assert losses[0] == pytest.approx(losses[1], rel=1e-5)
 
 
+def test_each_batch_of_an_update_has_its_own_masks(batches, make):
+    model = make(DROPOUT)
+    model.compile(t2t.optimizers.SGD(0.0, gradient_accumulation_steps=2), run_eagerly=True)
+    prepare_fit(model, SEED)
+    losses = fitted_losses(model, batches().take(1).cache().repeat(), 4)
+    assert len(set(losses)) == 4
+
+
 # What Keras reports
 
 
@@ -266,6 +274,20 @@ def test_all_variables_of_an_optimizer_are_restored(optimizer, tmp_path, make):
         np.testing.assert_array_equal(ours, theirs)
 
 
+def test_a_run_is_not_begun_twice_in_a_directory(tmp_path, batches, compiled):
+    model = compiled(NO_DROPOUT)
+    fitted_losses(model, batches(), 2, [SaveCheckpoints(model, str(tmp_path))])
+    model = compiled(NO_DROPOUT)
+    saving = SaveCheckpoints(model, str(tmp_path))
+    with pytest.raises(t2t.errors.UserError, match="holds a longer run: call restore"):
+        fitted_losses(model, batches(), 1, [saving])
+    assert saving.restore() == 2
+    fitted_losses(model, batches(), 1, [saving])
+    model.compile("sgd")
+    with pytest.raises(t2t.errors.UserError, match="compiled again: create SaveCheckpoints after"):
+        fitted_losses(model, batches(), 1, [saving])
+
+
 def test_only_our_optimizers_can_be_saved(tmp_path, make):
     model = make(NO_DROPOUT)
     model.compile(keras.optimizers.Adam())
@@ -273,6 +295,10 @@ def test_only_our_optimizers_can_be_saved(tmp_path, make):
         SaveCheckpoints(model, str(tmp_path))
     model.compile(t2t.optimizers.create(model.hp, gradient_accumulation_steps=2))
     with pytest.raises(t2t.errors.UserError, match="gradient_accumulation_steps cannot be saved"):
+        SaveCheckpoints(model, str(tmp_path))
+    model.encoder.layers[0].ffn.conv1.enable_lora(2)
+    model.compile(t2t.optimizers.create(model.hp))
+    with pytest.raises(t2t.errors.UserError, match="float kernels only"):
         SaveCheckpoints(model, str(tmp_path))
 
 
@@ -322,6 +348,9 @@ def test_losses_of_layers_count(compiled):
     added = float(sum(model.losses))
     assert added > 1
     assert float(model.compute_loss(batch, y_pred=model(batch))) == pytest.approx(plain + added)
+    model.sum_over_replicas = lambda tokens: 2 * tokens  # each of two gives half
+    half = float(model.compute_loss(batch, y_pred=model(batch)))
+    assert half == pytest.approx((plain + added) / 2)
     loss, tokens = model.training_sums(batch)
     smoothed = model.loss_sums(model(batch), IDS, model.hp.label_smoothing)[0] / tokens
     assert float(loss / tokens) == pytest.approx(float(smoothed + added), rel=1e-5)

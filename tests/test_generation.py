@@ -37,7 +37,7 @@ def pair(inputs, targets):
         ({"max_ratio": 2}, ("abcd", "xy"), ("ab", "vwxyz"), "unequal lengths"),
         ({"max_ratio": 2}, ("ab", "abcd"), ("", "x"), "unequal lengths"),
         ({"min_letters": 0.5}, ("a b 12", "дом"), ("fine", "a 123"), "few letters"),
-        ({"min_letters": 0.5}, ("家", "house"), ("...", "fine"), "few letters"),
+        ({"min_letters": 0.5}, ("家", "हिन्दी में"), ("...", "fine"), "few letters"),
         ({"copies": True}, ("same", "Same"), ("same", "same"), "copy"),
     ],
 )
@@ -145,8 +145,19 @@ class Encoded(Digits):
             yield {"inputs": [number + 2, 1], "targets": [1], "label": [number % 2]}
 
 
-def test_a_generator_of_ids_is_stored_as_it_is(tmp_path):
-    generate(Encoded(), tmp_path)
+class Again(Digits):
+    """Fills the same array and list again."""
+
+    def generate_encoded_samples(self, *arguments):
+        ids, classes = np.zeros(2, np.int64), []
+        for number in range(200):
+            ids[:], classes[:] = (number + 2, 1), [number % 2]
+            yield {"inputs": ids, "targets": [1], "label": classes}
+
+
+@pytest.mark.parametrize("problem", [Encoded, Again])
+def test_a_generator_of_ids_is_stored_as_it_is(tmp_path, problem):
+    generate(problem(), tmp_path)
     stored = examples(tmp_path / "*-of-*")
     assert sorted(e["inputs"][0] for e in stored) == list(range(2, 202))
     assert all(e["label"] == [e["inputs"][0] % 2] for e in stored)
@@ -236,6 +247,10 @@ VOCABULARY = {"vocab_type": VocabType.SUBWORD, "approx_vocab_size": 50}
         (with_text("\ud83d") | {"cleaning": CleaningRules(duplicates=True)}, TEXT),
         (with_sample({"inputs": "1"}), FIELDS),
         (with_sample({"inputs": "1"}) | {"cleaning": CleaningRules(copies=True)}, FIELDS),
+        (
+            {"samples": [pair("1", "2") | {"idx": 3}, pair("1", "2")]},
+            "lack one of the fields inputs, targets, idx",
+        ),
         (with_sample(None), "^train sample 2 of given must be a dict of fields, got None"),
         ({"samples": None}, "^the train samples of given must be an iterable of dicts, got None"),
         ({"dataset_splits": [{"split": "train", "shards": "3"}]}, SHARDS + "'3'"),
@@ -286,7 +301,7 @@ def test_encoded_samples_have_the_same_fields(tmp_path):
 def test_nothing_to_write(tmp_path):
     problem = Digits()
     problem.cleaning = CleaningRules(min_letters=1.0)
-    with pytest.raises(UserError, match="is empty, or cleaning removes all of it"):
+    with pytest.raises(UserError, match=r"left out .*few letters 1,000"):
         generate(problem, tmp_path)
     assert list(tmp_path.iterdir()) == []
 

@@ -77,9 +77,7 @@ def test_what_is_no_list_of_texts_or_of_ids_is_said(call, message):
 @pytest.mark.parametrize("kind", ["subword", None, "SUBWORD"])
 def test_an_unknown_kind_of_vocabulary_is_not_bytes(monkeypatch, tmp_path, kind):
     monkeypatch.setattr(Unfinished, "vocab_type", kind)
-    with pytest.raises(
-        UserError, match=r"vocab_type of unfinished must be one of .*subwords.*, got"
-    ):
+    with pytest.raises(UserError, match=r"vocab_type of unfinished must be one of .*subwords"):
         Unfinished().get_or_create_vocab(tmp_path, tmp_path)
 
 

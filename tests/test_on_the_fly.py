@@ -236,6 +236,8 @@ class Half(TwoStreams):
 def test_what_cannot_be_read_on_the_fly(tmp_path, problem, changes, message):
     with pytest.raises(UserError, match=message):
         read(problem(), "train", tmp_path, settings(**changes))
+    with pytest.raises(UserError, match="letters has no test data, only train and dev"):
+        read(Letters(), "test", tmp_path)
 
 
 @pytest.mark.parametrize(

@@ -122,9 +122,7 @@ def test_a_search_finds_what_is_best_of_all_outputs(
         ]
         valid = valid or [(sum(outputs[row]), row) for row in outputs if 1 not in row]
         best = sorted(valid, reverse=True)[:top_beams]
-        np.testing.assert_allclose(
-            found.scores[0, : len(best)], [score for score, _ in best], **near
-        )
+        np.testing.assert_allclose(found.scores[0, : len(best)], [s for s, _ in best], **near)
         assert len(rows) == len(best)
     if is_exact and beam_size > 1:
         assert rows == [row for _, row in plain_beams(nexts, beam_size, top_beams, limit, penalty)]

@@ -1,6 +1,7 @@
 """Problems of one text an example: what language models and classifiers learn from."""
 
 import bz2
+import gzip
 import itertools
 
 import numpy as np
@@ -13,6 +14,7 @@ from t2t_keras.data import ChoppedTextProblem, Text2ClassProblem, Text2SelfProbl
 from t2t_keras.data.on_the_fly import TextBatches
 from t2t_keras.data.records import pack
 from t2t_keras.data.shards import find_shards
+from t2t_keras.data.text_problem import TextConcat2ClassProblem
 from t2t_keras.errors import UserError
 from t2t_keras.problems import language_models
 from t2t_keras.settings import HParams
@@ -100,6 +102,10 @@ def test_chopped_text_is_one_stream_of_examples_as_long_as_the_problem_says(tmp_
     assert max(batch["targets"].shape[1] for batch in batches(problem, "train", tmp_path, hp)) == 5
     t2t_s = batches(problem, "train", tmp_path, hp.replace(t2t_batches=True))
     assert {batch["targets"].shape for batch in t2t_s} == {(16, 5)}  # 32 // 2 rows
+    (tmp_path / "text.gz").write_bytes(gzip.compress(b" a  b"))
+    assert [*problem.filepath_to_unicode_strings(tmp_path / "text.gz")] == [" a  b"]
+    (tmp_path / "targets.train.txt").write_text(" a  b\n\nc\n")
+    assert [*registry.problem("text2self_tmpdir").lines(tmp_path, "train")] == [" a  b", "c"]
 
 
 def test_classes_are_stored_and_read_as_single_numbers(tmp_path):
@@ -126,8 +132,15 @@ def test_mistakes_in_a_problem_are_reported(tmp_path):
         def generate_samples(self, data_dir, tmp_dir, split):
             yield {"inputs": "ab", "label": 3}
 
-    with pytest.raises(UserError, match="has the label 3; it must be from 0 to 2"):
-        Wrong().generate_data(tmp_path, tmp_path)
+    class Joined(TextConcat2ClassProblem, Wrong):
+        pass
+
+    for kind in (Wrong, Joined):
+        with pytest.raises(UserError, match="has the label 3; it must be from 0 to 2"):
+            kind().generate_data(tmp_path, tmp_path)
+    Wrong.class_labels = lambda *_: ["a", "b"]
+    with pytest.raises(UserError, match="wrong has 3 num_classes but 2 class_labels"):
+        Wrong().get_feature_encoders(tmp_path)
     for name, suffix in (("languagemodel_ptb10k", "_rev"), ("sentiment_imdb", "_copy")):
         with pytest.raises(UserError, match=f"has no pairs of texts: drop {suffix}"):
             registry.problem(name + suffix)
@@ -168,9 +181,7 @@ def test_the_billion_words_have_the_published_vocabulary(tmp_path):
     write_lines(folder / train, ["a cat"])
     write_lines(folder / held_out, ["a dog , barking"])
     (tmp_path / f"{language_models._LM1B}.tar.gz").touch()
-    names = [
-        registry.problem(f"languagemodel_lm1b8k{end}").vocab_filename for end in ("", "_packed")
-    ]
+    names = [registry.problem(f"languagemodel_lm1b8k{e}").vocab_filename for e in ("", "_packed")]
     assert names == ["vocab.languagemodel_lm1b8k.8192.subwords"] * 2
     problem = registry.problem("languagemodel_lm1b_characters_packed")
     for split, text in (("train", "a UNK"), ("dev", "a dog UNK UNK")):

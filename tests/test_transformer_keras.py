@@ -61,9 +61,7 @@ def test_the_summary_has_shapes_and_no_dropouts(model_of):
     lines = []
     model_of("separate").summary(line_length=100, print_fn=lines.append)
     rows = re.findall(r"(\w+) \(\w+\) +│ (\(.*?\)|\?) ", lines[0])
-    sided = [
-        f"{side}_{part}" for side in ("source", "target") for part in ("embedding", "position")
-    ]
+    sided = [f"{side}_{p}" for side in ("source", "target") for p in ("embedding", "position")]
     hidden = dict.fromkeys([*sided, "encoder", "decoder"], "(None, None, 16)")
     assert dict(rows) == hidden | {"softmax": "(None, None, 23)"}
 

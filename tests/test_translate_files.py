@@ -176,6 +176,17 @@ def test_dev_pairs_leave_the_training_data_with_their_copies(files, tmp_path):
     options = {"dev": None, "vocab_size": 60}
     message = r"the train in .* with --dev_pairs=30, not from .* with --dev_pairs=31:"
     refused(message, tmp_path / "two", {"train": train}, dev_pairs=31, **options)
+    once = {"train": [tmp_path / "once.en", tmp_path / "once.de"]}
+    for path in once["train"]:
+        path.write_text("a b c d\n" * 60)
+    refused(
+        "only 1 pairs are different",
+        tmp_path / "four",
+        once,
+        train=once["train"],
+        dev_pairs=2,
+        **options,
+    )
     message = "dev_pairs=202 is over half: give at most 201"
     refused(message, tmp_path / "three", files, train=train, dev_pairs=202, **options)
 
@@ -339,6 +350,7 @@ def test_corpora_by_a_flag_with_tags_that_are_pieces(tmp_path):
 @pytest.mark.parametrize(
     ("change", "message"),
     [
+        (lambda listed: listed[1].pop("train"), r"\[1\] has no train, which weight and clean are"),
         (lambda listed: listed[0].pop("weight"), r"give all corpora a weight or none, got \[None, 1\]"),
         (lambda listed: listed[0].update(weight=0), r"must be from 0.001 to 1000, got \[0, 1\]"),
         (lambda listed: listed[0].update(wieght=1), r"\[0\] has an unknown 'wieght'.* mean 'weight'\?"),

@@ -116,11 +116,14 @@ def test_one_table_may_become_two(old, tmp_path):
     np.testing.assert_array_equal(np.array(model.softmax.table)[[0, 1, 2, 4]], table[[0, 1, 5, 3]])
 
 
-def test_without_the_vocabulary_the_size_must_be_the_same(old, tmp_path):
+def test_without_the_vocabulary_the_size_must_be_the_same(old, tmp_path, capsys):
     before = old(OLD, OLD, SHARED)
     model, report = warmed(tmp_path, OLD[::-1], OLD[::-1], SHARED)
     assert report == ""  # nothing is recorded
     np.testing.assert_array_equal(model.softmax.table, before.softmax.table)
+    checkpoints.write_settings(str(tmp_path), before.hp.replace(num_heads=1), {})
+    warmed(tmp_path, OLD, OLD, SHARED)
+    assert f"{tmp_path} has num_heads=1, not 2: its weights mean" in capsys.readouterr().err
     with pytest.raises(UserError, match="does not fit the model"):
         warmed(tmp_path, NEW, NEW, SHARED)
     other = "shared_embedding_and_softmax_weights=true,num_hidden_layers=2"

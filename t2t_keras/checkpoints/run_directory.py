@@ -10,7 +10,7 @@ from typing import Any
 
 from t2t_keras import registry
 from t2t_keras.checkpoints.names import model_of
-from t2t_keras.checkpoints.t2t import assign, read, require_sizes, resolve
+from t2t_keras.checkpoints.t2t import assign, read, require_sizes, resolve, with_averages
 from t2t_keras.errors import UserError
 from t2t_keras.files import (
     changes,
@@ -276,7 +276,7 @@ def load_model(
     loaded = registry.model(name).of_sizes(
         for_inference(settings), source_size, target_size, **keywords
     )
-    assign(loaded, arrays, prefix)
+    assign(loaded, with_averages(arrays), prefix)
     return loaded
 
 

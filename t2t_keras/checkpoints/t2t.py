@@ -228,8 +228,17 @@ def load_t2t(model, path: str) -> int:
             Optimizer slots, `global_step` and statistics are ignored.
     """
     arrays = read(path)
-    assign(model, arrays, path)
+    assign(model, with_averages(arrays), path)
     return int(arrays.get("global_step", 0))
+
+
+def with_averages(arrays: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
+    """Returns arrays in which the weights of a run with `--ema` are their moving averages."""
+    averages = {}
+    if arrays.get("engine/ema_updates", 0) > 0:
+        found = {name: re.fullmatch("engine/(.*)/ema", name) for name in arrays}
+        averages = {match[1]: arrays[name] for name, match in found.items() if match}
+    return {**arrays, **averages}
 
 
 def require_sizes(hp, sizes: Sequence[tuple], arrays: Mapping[str, np.ndarray], path: str) -> None:

@@ -10,6 +10,7 @@ Give --output_dir or --checkpoint_path, and one of --decode_from_file, --decode_
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import os
 import signal
@@ -88,6 +89,8 @@ def main() -> None:
 def _require_input(name: str) -> None:
     """Rejects an input that is not a file or is the output, before anything heavy is loaded."""
     source, target = options.directory(name), options.directory("decode_to_file")
+    if target and target.endswith(".gz"):
+        raise UserError(f"--decode_to_file={target} would not be compressed: leave out .gz.")
     if not source or source == _STANDARD:
         return
     if os.path.isdir(source) or not os.path.exists(source):
@@ -208,12 +211,15 @@ class Job:
             yield from lines
             return
         phrases = [line.split("\t") for line in self.phrases]
+        other = UserError(
+            f"{self.phrases.path} has {len(phrases):,} lines, but {self.source.path} another number: "
+            "each sentence needs a line, empty if it has no phrases."
+        )
+        if self.source.is_file and self.source.content.lines != len(phrases):
+            raise other
         for line in lines:
             if line.number > len(phrases):
-                raise UserError(
-                    f"{self.phrases.path} ends after {len(phrases):,} lines, but {self.source.path} does "
-                    "not: each sentence needs a line, empty if it has no phrases."
-                )
+                raise other
             yield line._replace(phrases=phrases[line.number - 1])
 
     def run(self, results, as_text, batcher, default: str = _STANDARD) -> None:
@@ -226,7 +232,9 @@ class Job:
         made_from = self._made_from()
         output = line_output(path, made_from, self.progress.say)
         to_file = isinstance(output, ResumableFile)
-        with StopRequests() as stop:
+        # Nothing could end the wait for the next line of a pipe or terminal after a recorded signal.
+        stop = StopRequests()
+        with stop if self.source.is_file else contextlib.nullcontext():
             complete = write_results(
                 *(results, as_text, batcher.first_of_window, self.source, self.prefixes),
                 *(output, self.progress, lambda: bool(stop.name)),

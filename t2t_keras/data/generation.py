@@ -14,6 +14,7 @@ import pickle
 import random
 import shutil
 import threading
+import unicodedata
 from collections import Counter, deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ProcessPoolExecutor
@@ -124,7 +125,14 @@ class Cleaner:
 def _letters(text: str) -> float:
     """The share of letters among the non-space characters; 0 for an empty text."""
     characters = "".join(text.split())
-    return sum(map(str.isalpha, characters)) / max(1, len(characters))
+    letters = (unicodedata.category(c)[0] in "LM" for c in characters)  # M: vowel signs and accents
+    return sum(letters) / max(1, len(characters))
+
+
+def _owned(sample: Sample) -> Sample:
+    """Returns a copy: the maker may use its dict, lists and arrays again for the next sample."""
+    owned = {list: list, np.ndarray: np.ndarray.tolist}
+    return {field: owned.get(type(value), lambda v: v)(value) for field, value in sample.items()}
 
 
 def samples_by_split(
@@ -137,7 +145,7 @@ def samples_by_split(
     splits = [split]
     if not problem.is_generate_per_split:
         splits = [name for name, n in shards_by_split(problem).items() for _ in range(n)]
-    dealt = zip(itertools.cycle(splits), map(dict, samples), strict=False)  # a maker may change its
+    dealt = zip(itertools.cycle(splits), map(_owned, samples), strict=False)
     if not problem.cleaning:
         yield from dealt
         return
@@ -269,6 +277,7 @@ class Generation:
         self.work = self.data_dir / f"unfinished.{self.name}-{split}"
         self._note = self.work / "shards"  # which pieces and settings the shards are made from
         self._pieces: list[Path] = []
+        self._fields: list[str] = []
         self._counts = Counts()
 
     def is_complete(self) -> bool:
@@ -297,9 +306,10 @@ class Generation:
             for _ in run_ordered(_make_piece, tasks, problem.processes, coding):
                 progress.update(self._counts.kept)
             if not self._counts.kept:
+                dropped = ", ".join(f"{why} {n:,}" for why, n in problem.dropped.items())
                 raise UserError(
-                    f"There are no examples to write to {self.data_dir}: the source of the "
-                    f"{split} data of {problem.name} is empty, or cleaning removes all of it."
+                    f"There are no examples to write to {self.data_dir}: the source of the {split} "
+                    f"data of {problem.name} is empty, or all is left out ({dropped or 'blank'})."
                 )
             self._write_shards()
 
@@ -314,10 +324,16 @@ class Generation:
         while block := list(itertools.islice(kept, PIECE_EXAMPLES)):
             shard_of = [number[next(turns[name])] for name, _ in block]
             piece = [sample for _, sample in block]
-            kinds = {field: np.asarray(values).dtype.kind for field, values in piece[0].items()}
-            ours = {*coding[0], *self.problem.sides}
-            fields = [f for f in kinds if f in ours or kinds[f] in "iu"]  # others of users: ids
-            texts = {field: [sample[field] for sample in piece] for field in fields}
+            if not self._fields:
+                kinds = {field: np.asarray(values).dtype.kind for field, values in piece[0].items()}
+                ours = {*coding[0], *self.problem.sides}
+                self._fields = [f for f in kinds if f in ours or kinds[f] in "iu"]  # others: ids
+            if any(not {*self._fields} <= sample.keys() for sample in piece):
+                raise UserError(
+                    f"Some {self.split} samples of {self.problem.name} lack one of the fields "
+                    f"{', '.join(self._fields)}: give each to all samples."
+                )
+            texts = {field: [sample[field] for sample in piece] for field in self._fields}
             first = self._counts.kept
             self._counts.kept += len(piece)
             digest = content_digest(setting + repr((first, shard_of, texts)).encode())

@@ -101,9 +101,10 @@ def text2class_txt_iterator(
     source_txt_path: str, label_txt_path: str, class_strs: Sequence[str] | None = None
 ) -> Iterator[Sample]:
     """Yields {"inputs": line, "label": number} of a text and a file of numbers, or of `class_strs`."""
-    number = ClassLabelEncoder(class_strs).encode if class_strs else lambda label: [int(label)]
+    number = ClassLabelEncoder(class_strs).encode if class_strs else lambda label: [label]
     for sample in text2text_txt_iterator(source_txt_path, label_txt_path):
-        yield {"inputs": sample["inputs"], "label": number(sample["targets"])[0]}
+        [label] = number(sample["targets"])  # one that is not a number is refused with its sample
+        yield {"inputs": sample["inputs"], "label": int(label) if str(label).isdecimal() else label}
 
 
 def text2real_txt_iterator(source_txt_path: str, target_txt_path: str) -> Iterator[Sample]:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from t2t_keras import registry
 from t2t_keras.data import text_problem
 from t2t_keras.data.generation import samples_by_split
-from t2t_keras.data.problem import DatasetSplit
+from t2t_keras.data.problem import DatasetSplit, shards_by_split
 from t2t_keras.data.reading import START_STEP, BatchOptions, SplitBatches, plain_errors, unconverted
 from t2t_keras.data.text_problem import PathLike, Text2ClassProblem, Text2TextProblem
 from t2t_keras.errors import UserError, explained
@@ -70,6 +70,8 @@ class TextBatches(SplitBatches):
                 f"{problem.name} {why}, so it cannot be read on the fly: generate its data with "
                 "t2t-keras-datagen and leave --on_the_fly out."
             )
+        if split not in (splits := shards_by_split(problem)):
+            raise UserError(f"{problem.name} has no {split} data, only {' and '.join(splits)}.")
         super().__init__(problem, split, hp, options, keywords)
         if not self.options.pad_to_boundary:
             raise UserError("pad_to_boundary=False needs shards: text is padded to static shapes.")

@@ -21,6 +21,7 @@ from t2t_keras.errors import UserError, explained, require_one_of
 from t2t_keras.files import atomic_write
 from t2t_keras.ids import EOS_ID, RESERVED_TOKENS
 from t2t_keras.settings import at_least, declare
+from t2t_keras.text.lines import decompressed
 from t2t_keras.text.sentencepiece import MODEL_TYPES
 
 Samples = Iterator[dict[str, Any]]
@@ -238,12 +239,11 @@ class Text2TextProblem(Problem):
         if given.get("random_seed", own_seed) != own_seed:
             unused.append(f"random_seed={self.random_seed}")
         if unused:
-            print(
-                f"{self.name}: {data_dir} has the {split} shards already, so {' and '.join(unused)} "
-                "has no effect: delete them to regenerate them",
-                file=sys.stderr,
-                flush=True,
+            there = (
+                f"{self.name}: {data_dir} has the {split} shards already, so {' and '.join(unused)}"
             )
+            what = "has no effect: delete them to regenerate them"
+            print(f"{there} {what}", file=sys.stderr, flush=True)
 
     def _generate(self, data_dir: PathLike, tmp_dir: PathLike, generation: Generation) -> None:
         encoders, split, ours = {}, generation.split, Text2TextProblem.generate_encoded_samples
@@ -388,7 +388,8 @@ class ChoppedTextProblem(Text2SelfProblem):
 
     def filepath_to_unicode_strings(self, filepath: str) -> Iterator[str]:
         """Hook: yields the text of a file in pieces of any length; default: all, without invalid UTF-8."""
-        yield Path(filepath).read_bytes().decode("utf-8", "ignore")
+        with open(filepath, "rb") as stored:
+            yield decompressed(stored, str(filepath)).read().decode("utf-8", "ignore")
 
     def documents(self, tmp_dir: PathLike, split: str) -> Iterator[str]:
         """Hook: yields the text of a split in pieces of any length; default: of its files."""
@@ -451,7 +452,11 @@ class Text2ClassProblem(SingleTextProblem):
     def feature_encoders(self, data_dir: PathLike) -> dict:
         """Returns the encoder of the texts and the encoder of the class labels."""
         encoder = self.get_or_create_vocab(data_dir, None, force_get=True)
-        return {"inputs": encoder, "targets": text.ClassLabelEncoder(self.class_labels(data_dir))}
+        labels = self.class_labels(data_dir)
+        if len(labels) != self.num_classes:
+            wrong = f"has {self.num_classes} num_classes but {len(labels)} class_labels"
+            raise UserError(f"{self.name} {wrong}: make them as many.")
+        return {"inputs": encoder, "targets": text.ClassLabelEncoder(labels)}
 
     def generate_encoded_samples(
         self, data_dir: PathLike, tmp_dir: PathLike, split: str
@@ -461,20 +466,24 @@ class Text2ClassProblem(SingleTextProblem):
         samples = self.generate_samples(data_dir, tmp_dir, split)
         for sample in labelled_samples(self, split, samples):
             ids = encoder.encode(sample["inputs"])
-            yield {"inputs": [*ids, EOS_ID], "targets": [int(sample["label"])]}
+            yield {"inputs": [*ids, EOS_ID], "targets": [sample["label"]]}
 
 
 def labelled_samples(problem: Problem, split: str, samples: Iterable[Sample]) -> Iterator[Sample]:
     """Yields the samples of a `Text2ClassProblem`."""
-    classes = problem.num_classes or 0
     for sample in whole_samples(problem, split, samples, ("inputs", "label")):
-        label = [*np.ravel(sample["label"])]  # or that of `ClassLabelEncoder.encode`, a list
-        if len(label) != 1 or label[0] not in range(classes):
-            raise UserError(
-                f"a {split} sample of {problem.name} has the label {sample['label']!r}; it must be from "
-                f"0 to {classes - 1}."
-            )
-        yield {**sample, "label": int(label[0])}
+        yield {**sample, "label": _label(problem, split, sample)}
+
+
+def _label(problem: Problem, split: str, sample: Sample) -> int:
+    label = [*np.ravel(sample.get("label"))]  # or that of `ClassLabelEncoder.encode`, a list
+    classes = problem.num_classes or 0
+    if len(label) != 1 or label[0] not in range(classes):
+        raise UserError(
+            f"a {split} sample of {problem.name} has the label {sample.get('label')!r}; it must be from "
+            f"0 to {classes - 1}."
+        )
+    return int(label[0])
 
 
 class TextConcat2ClassProblem(Text2ClassProblem):
@@ -497,4 +506,4 @@ class TextConcat2ClassProblem(Text2ClassProblem):
         for sample in samples:
             parts = (joint + encode(each) for each in sample["inputs"])
             ids = itertools.islice(itertools.chain.from_iterable(parts), 1, None)
-            yield {"inputs": [*ids, EOS_ID], "targets": [int(sample["label"])]}
+            yield {"inputs": [*ids, EOS_ID], "targets": [_label(self, split, sample)]}

@@ -269,6 +269,8 @@ class ParallelFiles(PairSource):
         while block := list(islice(pairs, 2**16)):
             least |= {content_digest(repr(pair).encode()): pair for pair in block if all(pair)}
             least = dict(heapq.nsmallest(self.dev_pairs, least.items()))
+        if len(least) < self.dev_pairs:
+            raise UserError(f"--dev_pairs={self.dev_pairs}: only {len(least)} pairs are different.")
         return dict.fromkeys(least.values())
 
 
@@ -322,6 +324,8 @@ class MixedCorpora(PairSource):
             _require_known(f"{path}: [{number}]", item, _CORPUS)
             _require_known(f"{path}: [{number}].clean", clean, _RULES)
             files = {split: item[split] for split in SPLITS if split in item}
+            if DatasetSplit.TRAIN not in files and item.keys() & {"weight", "clean"}:
+                raise UserError(f"{path}: [{number}] has no train, which weight and clean are for.")
             for split, pair in files.items():
                 if len(pair) != 2:
                     what = "takes a source and a target file"

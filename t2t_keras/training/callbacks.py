@@ -9,10 +9,12 @@ import numpy as np
 
 from t2t_keras import optimizers
 from t2t_keras.checkpoints import write_settings
+from t2t_keras.checkpoints.names import slot_variables
 from t2t_keras.checkpoints.run_directory import describe
+from t2t_keras.checkpoints.t2t import checkpoints_in, step_in_name
 from t2t_keras.errors import UserError
 from t2t_keras.layers import keep_mask_scope
-from t2t_keras.training.run_checkpoint import RunCheckpoints
+from t2t_keras.training.run_checkpoint import PREFIX, RunCheckpoints
 from t2t_keras.training.train_step import PhiloxKeepMask, mask_seeds, sum_of_replicas
 
 
@@ -60,6 +62,13 @@ class SaveCheckpoints(keras.callbacks.Callback):
             self._save()
 
     def on_train_begin(self, logs=None):
+        directory, newest = self._checkpoints.directory, self._checkpoints.newest
+        if self._run.optimizer is not self._run.model.optimizer:
+            raise UserError("the model was compiled again: create SaveCheckpoints after that.")
+        if not newest and any(
+            step_in_name(c) > self._run.step for c in checkpoints_in(directory, PREFIX)
+        ):
+            raise UserError(f"{directory} holds a longer run: call restore() before fit.")
         self._saved = self._run.step
 
     def on_epoch_end(self, epoch, logs=None):
@@ -107,6 +116,7 @@ class _Run:
         self.model = model
         self.optimizer = optimizer
         optimizer.build(model.trainable_variables)
+        slot_variables(model, optimizer.t2t_slots())  # refuses weights that have no place, of LoRA
 
     @property
     def step(self) -> int:
@@ -137,7 +147,9 @@ def prepare_fit(model, seed: int = 0) -> None:
     """
 
     def train_step(data):
-        masks = PhiloxKeepMask(mask_seeds(seed, model.optimizer.iterations))
+        optimizer = getattr(model.optimizer, "inner_optimizer", model.optimizer)
+        batches = optimizer.variables[0]  # `iterations` counts updates, if gradients accumulate
+        masks = PhiloxKeepMask(mask_seeds(seed, batches))
         with keep_mask_scope(masks):
             return type(model).train_step(model, data)
 

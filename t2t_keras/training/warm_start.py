@@ -8,10 +8,11 @@ from typing import Any
 
 import numpy as np
 
-from t2t_keras.checkpoints import load_t2t, read, resolve
+from t2t_keras.checkpoints import load_t2t, read, read_settings, resolve
 from t2t_keras.checkpoints.names import is_table, t2t_variables
 from t2t_keras.checkpoints.t2t import assign
-from t2t_keras.errors import UserError
+from t2t_keras.errors import UserError, warn
+from t2t_keras.network_settings import INFERENCE_SETTINGS
 from t2t_keras.text.encoders import tokens
 from t2t_keras.trained_model import recorded_encoders
 
@@ -35,6 +36,12 @@ def warm_start(
         A line about the tokens that were found; "" if the vocabulary is the same.
     """
     prefix = resolve(path)
+    recorded = read_settings(os.path.dirname(prefix))[0]
+    changed = recorded.diff(model.hp) if recorded else {}
+    for name in INFERENCE_SETTINGS:
+        if name in changed and not name.startswith("shared"):  # tables may become one, or two
+            theirs, ours = changed[name]
+            warn(f"{path} has {name}={theirs}, not {ours}: its weights mean another network")
     before = recorded_encoders(prefix, problem, data_dir)
     names = {side: tokens(each, each.vocab_size) for side, each in encoders.items()}
     old = {side: tokens(each, each.vocab_size) for side, each in (before or {}).items()}
