@@ -475,6 +475,10 @@ class HParams:
     def __contains__(self, name: object) -> bool:
         return name in self._values
 
+    def get(self, name: str, default: Any = None) -> Any:
+        """Returns a setting, or the default if there is none of this name, as T2T's."""
+        return self._values.get(name, default)
+
     def __dir__(self) -> list[str]:
         return sorted([*super().__dir__(), *self._values])
 

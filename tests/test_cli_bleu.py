@@ -117,6 +117,7 @@ def test_errors_and_other_roots_of_parse_trees_are_noted(files):
         ("--metrics=parsing_f1", "--translation is missing"),
         ("--translation=x --json", "--json is for --metrics=parsing_f1, which is missing"),
         ("", "--translation is missing"),
+        ("--translation=x --metrics=", "--metrics is empty: name one"),
         ("--translaton=x", "Did you mean 'translation'?"),
         ("x", "unexpected argument 'x'"),
         ("--bleu_variant=x", "<both|cased|uncased>"),

@@ -180,6 +180,7 @@ def test_ctranslate2(toy_dir, tmp_path):
         ("avg", "", "give --checkpoints=A,B,... or --num_last_checkpoints=N"),
         ("avg", "--checkpoints=a --minutes=5", "not both --checkpoints and --minutes"),
         ("avg", "--max_steps=5", "--max_steps needs --prefix=DIRECTORY"),
+        ("avg", "--num_last_checkpoints=0", "--num_last_checkpoints needs --prefix=DIRECTORY"),
         ("avg", "--num_last_checkpoint=1", "Did you mean 'num_last_checkpoints'?"),
         ("avg", "--checkpoints=/nowhere/model.ckpt-1", "no checkpoint at /nowhere/model.ckpt-1"),
         ("avg", "--prefix={}/damaged --checkpoints=model.ckpt-4,model.ckpt-6", "damaged/model.ckpt-4 cannot be read: "),

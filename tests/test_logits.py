@@ -218,3 +218,5 @@ def test_an_export_with_phrases(tmp_path):
     assert not wanted[4].texts[0]  # a blank line without phrases
     for row, each in zip(got["translation"].numpy(), phrases, strict=True):
         assert all(phrase in row.decode() for phrase in each)
+    with pytest.raises(tf.errors.InvalidArgumentError, match="numbers of texts and phrases differ"):
+        call(text=tf.constant(lines), phrases=tf.constant(joined[:2]))

@@ -138,7 +138,7 @@ def test_names_are_checked_and_values_stay(hp):
         _ = hp.num_head
     assert not hasattr(hp, "num_head")
     assert "num_heads" in hp
-    assert "num_head" not in hp
+    assert "num_head" not in hp and hp.get("num_head", hp.get("num_heads")) == hp.num_heads
 
 
 def test_copies_are_equal(hp):

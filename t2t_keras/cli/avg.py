@@ -26,9 +26,8 @@ def define_flags() -> None:
 
 
 def main() -> None:
-    newest = {"num_last_checkpoints": FLAGS.num_last_checkpoints}
     limits = {name: getattr(FLAGS, name) for name in ("min_steps", "max_steps", "minutes")}
-    chosen_by = [f"--{name}" for name, value in (newest | limits).items() if value]
+    chosen_by = options.given("num_last_checkpoints", *limits)
     if bool(FLAGS.checkpoints) == bool(chosen_by):
         also = f", not both --checkpoints and {chosen_by[0]}" if chosen_by else ""
         raise UserError(

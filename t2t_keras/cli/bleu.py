@@ -65,6 +65,8 @@ def main() -> None:
     names = ("event_dir", "tag_suffix", "min_steps")
     options.require_for("--translations_dir=DIRECTORY", directory, *names)
     options.require_for("--metrics=parsing_f1", alone == "parsing_f1", "per_sentence", "json")
+    if not FLAGS.metrics:
+        raise UserError("--metrics is empty: name one, such as bleu, or leave it out.")
     if alone and (len(FLAGS.metrics) > 1 or FLAGS.confidence):
         raise UserError(
             f"--metrics={alone} cannot be combined: give no other metric and no --confidence."

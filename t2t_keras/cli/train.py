@@ -33,10 +33,7 @@ def define_flags() -> None:
         string("warm_start_vocab", "Directory of its vocabulary; default: that of its training.")
         string("freeze", "Regular expression for names of weights not to train.", default="")
         number(
-            "ema",
-            0.0,
-            "Decay of averaged weights, which all but avg then use; 0: none.",
-            upper_bound=1,
+            "ema", 0.0, "Decay of averaged weights, used by all but avg; 0: none.", upper_bound=1
         )
         options.seed(0, "Seed for weights, data order and dropout.")
     with topic("Evaluation and stopping:"):
@@ -129,7 +126,9 @@ def main() -> None:
 
 # With --output_dir alone, these flags have the values that earlier starts of the run gave them.
 _KEPT = """train_steps local_eval_frequency eval_steps best_metric decode_hparams ema freeze random_seed precision
-keep_checkpoint_max eval_early_stopping_steps eval_early_stopping_metric eval_early_stopping_metric_delta"""
+eval_early_stopping_steps eval_early_stopping_metric eval_early_stopping_metric_delta on_the_fly tmp_dir remat
+eval_early_stopping_metric_minimize keep_checkpoint_max keep_checkpoint_every_n_hours save_checkpoints_secs
+log_step_count_steps attention_images"""
 
 
 def _take_from_record():
@@ -151,7 +150,7 @@ def _take_from_record():
         for word, after in reversed([*itertools.pairwise([*words, ""])]):  # the last one counts
             name, equals, value = word.lstrip("-").partition("=")
             if word.startswith("-") and name in _KEPT.split() and not FLAGS[name].present:
-                FLAGS[name].parse(value if equals else after)
+                FLAGS[name].parse(value if equals else "true" if FLAGS[name].boolean else after)
     return recorded
 
 

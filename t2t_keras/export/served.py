@@ -233,7 +233,7 @@ class _Parts:
         return {name: texts[:, 0], f"{name}s": texts, **found(SearchResult(*result), truncated)}
 
     def translate_with_phrases(self, text, phrases):
-        rows, truncated = self.encode("inputs", text)
+        rows, truncated = self.encode("inputs", as_many("texts and phrases", text, phrases))
         split = tf.strings.split(valid(phrases), "\t")
         split = split.with_flat_values(tf.strings.regex_replace(split.flat_values, _EDGES, ""))
         split = tf.ragged.boolean_mask(split, tf.strings.length(split) > 0)
@@ -392,13 +392,8 @@ class _Parts:
 
     def encode_pairs(self, source, target):
         """Texts [B] and [B] -> ids of both [B, None] with end of sentence, and which pairs were cut, [B]."""
-        same = tf.debugging.Assert(
-            tf.equal(tf.size(source), tf.size(target)),
-            ["The numbers of sources and targets differ:", tf.size(source), tf.size(target)],
-        )
-        with tf.control_dependencies([same]):
-            sources, source_cut = self.encode("inputs", source)
-            targets, target_cut = self.encode("targets", target)
+        sources, source_cut = self.encode("inputs", as_many("sources and targets", source, target))
+        targets, target_cut = self.encode("targets", target)
         return [sources, targets], source_cut | target_cut
 
     def batches_of_pairs(self, run, sides, empty):
@@ -425,6 +420,16 @@ def _without_padding(ids):
     ids = tf.pad(ids, [[0, 0], [0, 1]])  # one column at least
     place = tf.range(1, tf.shape(ids, tf.int64)[1] + 1)
     return tf.RaggedTensor.from_tensor(ids, tf.reduce_max(tf.where(ids != PAD_ID, place, 0), 1))
+
+
+def as_many(what: str, texts, others):
+    """Returns texts [B] with a check that the others are as many."""
+    numbers = tf.size(texts), tf.size(others)
+    same = tf.debugging.Assert(
+        numbers[0] == numbers[1], [f"The numbers of {what} differ:", *numbers]
+    )
+    with tf.control_dependencies([same]):
+        return tf.identity(texts)
 
 
 def cut(rows, limit: int):
