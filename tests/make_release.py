@@ -56,9 +56,7 @@ def public_names() -> list[str]:
     """Every public name, such as `t2t_keras.layers.FeedForward`; docs/api.md lists the modules."""
     page = (ROOT / "docs/api.md").read_text(encoding="utf-8")
     modules = re.findall(r"^::: (\S+)$", page, re.MULTILINE)
-    return [
-        f"{name}.{public}" for name in modules for public in importlib.import_module(name).__all__
-    ]
+    return [f"{name}.{each}" for name in modules for each in importlib.import_module(name).__all__]
 
 
 def names() -> dict:

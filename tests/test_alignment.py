@@ -155,7 +155,7 @@ def test_a_pair_that_is_too_long_has_no_links(model):
 def test_mistakes_end_in_one_line(model):
     for heads, message in {
         "all": "heads must be mean, LAYER or LAYER:HEAD.* got 'all'",
-        "0:7": "heads=0:7: the model has no head 7; 0 to 1 are allowed",
+        "0:7": "heads=0:7: there is no head 7, only 0 to 1",
     }.items():
         with pytest.raises(UserError, match=message):
             PairAligner(model, ENCODERS, heads)

@@ -424,7 +424,7 @@ def test_nothing_is_left_of_an_export_that_failed(model, tmp_path, monkeypatch):
         ({"settings": DecodeSettings(t2t_batches=True)}, "t2t_batches must be False in an export"),
         ({"settings": DecodeSettings(beam_size=1, sampling_method="random")}, "sampling_method must be argmax in an"),
         ({"encoders": {**ENCODERS, "inputs": ByteTextEncoder()}}, "vocabulary of the inputs has 258 tokens and the"),
-        ({"align_heads": "1"}, "heads=1: the model has no layer 1; 0 to 0 are allowed"),
+        ({"align_heads": "1"}, "heads=1: there is no layer 1, only 0 to 0"),
         ({"align_heads": "best"}, "heads must be mean, LAYER or LAYER:HEAD"),
     ],
 )  # fmt: skip

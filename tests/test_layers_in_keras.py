@@ -116,13 +116,10 @@ def test_the_mask_of_an_output_is_the_querys(layer_class, settings, has_memory):
 def test_no_position_sees_what_x_masks(layer_class, settings, has_memory, pairs):
     """Padding on the left, whose embedding changes nothing; beside a mask of pairs, too."""
     layer, embedding = layer_class(**settings), keras.layers.Embedding(10, 8, mask_zero=True)
-    others = (
-        {"causal": True} if layer_class in (TransformerDecoderLayer, TransformerDecoder) else {}
-    )
     outputs = []
     for _ in range(2):
         x = embedding(np.array(IDS)[:, ::-1])
-        outputs.append(layer(x, *(MEMORY,) * has_memory, attention_mask=pairs, **others))
+        outputs.append(layer(x, *(MEMORY,) * has_memory, attention_mask=pairs))
         embedding.embeddings.assign(embedding.embeddings + 3 * np.eye(10, 8) * np.eye(10, 1))
     real = np.array(IDS)[:, ::-1] > 0
     np.testing.assert_allclose(array(outputs[0])[real], array(outputs[1])[real], atol=1e-5)

@@ -60,9 +60,7 @@ def test_feed_forward_of_one_query_is_that_of_many(change):
         layer.conv1.quantize("int8")
     many, one = layer(X), layer(X[:, :1])
     assert one.dtype == many.dtype == layer.compute_dtype
-    near = (
-        1e-5 if layer.compute_dtype == "float32" else 2e-2
-    )  # of the largest; half is rounded twice
+    near = 1e-5 if layer.compute_dtype == "float32" else 2e-2  # half is rounded twice
     wanted = np.asarray(many[:, :1], "float32")
     np.testing.assert_allclose(np.asarray(one, "float32"), wanted, atol=near * np.abs(many).max())
 

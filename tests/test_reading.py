@@ -220,7 +220,7 @@ def test_hosts_share_every_batch(data_dir, split, hosts, pad_to_boundary):
     ("keywords", "message"),
     [
         ({"replicas": 3, "hosts": 2}, "3 replicas cannot be divided among 2 hosts"),
-        ({"replicas": 2, "hosts": 2, "host": 2}, "host is 2; it must be from 0 to 1"),
+        ({"replicas": 2, "hosts": 2, "host": 2}, "host must be from 0 to 1, got 2"),
     ],
 )
 def test_hosts_that_do_not_fit(data_dir, keywords, message):

@@ -105,7 +105,7 @@ def test_a_list_without_reserved_tokens_gets_a_warning(tmp_path, capsys):
 def test_unknown_tokens_need_a_replacement():
     for message, *arguments in (
         ("Token 'dog' is not in the vocabulary of 3 tokens", None, ["cat"]),
-        ("replace_oov is '<UNK>', which is not in", None, ["cat"], "<UNK>"),
+        ("replace_oov='<UNK>' is not in", None, ["cat"], "<UNK>"),
         ("got no tokens",),
     ):
         with pytest.raises(UserError, match=message):

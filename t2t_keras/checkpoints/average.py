@@ -73,9 +73,7 @@ def _require_alike(prefixes: Sequence[str]) -> dict[str, list[int]]:
             found = reader.get_variable_to_shape_map()
         shapes = {name: list(shape) for name, shape in found.items() if is_weight(name, found)}
         if not shapes:
-            raise UserError(
-                f"checkpoint {prefix} has no variable {SCOPE}/...: it is not of a T2T Transformer."
-            )
+            raise UserError(f"{prefix} has no variable {SCOPE}/...: it is no T2T Transformer.")
         first = first or shapes
         difference = next(
             (

@@ -68,9 +68,7 @@ def main() -> None:
     if not FLAGS.metrics:
         raise UserError("--metrics is empty: name one, such as bleu, or leave it out.")
     if alone and (len(FLAGS.metrics) > 1 or FLAGS.confidence):
-        raise UserError(
-            f"--metrics={alone} cannot be combined: give no other metric and no --confidence."
-        )
+        raise UserError(f"--metrics={alone} cannot be combined with others or --confidence.")
     several = max(len(FLAGS.translation or ()), len(FLAGS.reference or ())) > 1
     only_metrics = FLAGS["metrics"].present or FLAGS.confidence or several
     if directory:

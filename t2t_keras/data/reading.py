@@ -382,9 +382,7 @@ class BatchOptions:
                 "multiple of their number."
             )
         if not 0 <= self.host < self.hosts:
-            raise UserError(
-                f"host is {self.host}; it must be from 0 to {self.hosts - 1}, one for each host."
-            )
+            raise UserError(f"host must be from 0 to {self.hosts - 1}, got {self.host}.")
 
     def share(self, rows) -> slice:
         """Returns this host's slice of a batch of `rows` rows, an integer or a tensor."""

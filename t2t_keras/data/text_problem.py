@@ -323,9 +323,7 @@ def make_directory(directory: PathLike, writable: bool = True) -> None:
     with explained(what, OSError, remedy="name another one"):
         Path(directory).mkdir(parents=True, exist_ok=True)
     if writable and not os.access(directory, os.W_OK | os.X_OK):
-        raise UserError(
-            f"The directory {directory} is not writable: name another one or change its mode."
-        )
+        raise UserError(f"Directory {directory} is not writable: name another or change its mode.")
 
 
 class QuestionAndContext2TextProblem(Text2TextProblem):

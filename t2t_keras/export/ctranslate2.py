@@ -118,9 +118,7 @@ def _check_model(model) -> None:
     ]
     for condition, what, got in refused:
         if condition:
-            raise UserError(
-                f"CTranslate2 does not support {what}; got {got}: export a SavedModel instead."
-            )
+            raise UserError(f"CTranslate2 does not support {what}; got {got}: export a SavedModel.")
 
 
 def _norms(hp) -> tuple[str, str]:

@@ -130,9 +130,7 @@ def heads_of_model(model, text: str) -> Heads:
     counts = _layers_and_heads(model)
     for name, number, count in zip(("layer", "head"), heads, counts, strict=False):
         if number is not None and number >= count:
-            raise UserError(
-                f"heads={heads}: the model has no {name} {number}; 0 to {count - 1} are allowed."
-            )
+            raise UserError(f"heads={heads}: there is no {name} {number}, only 0 to {count - 1}.")
     return heads
 
 

@@ -177,9 +177,7 @@ class TokenTextEncoder(TensorEncoder):
         self.replace_oov = replace_oov
         self._replacement = None if replace_oov is None else self._ids.get(replace_oov)
         if replace_oov is not None and self._replacement is None:
-            raise UserError(
-                f"replace_oov is {replace_oov!r}, which is not in the vocabulary; add it there."
-            )
+            raise UserError(f"replace_oov={replace_oov!r} is not in the vocabulary: add it there.")
 
     def encode(self, text: str) -> list[int]:
         """Returns one id per token; raises UserError for an unknown one without `replace_oov`."""

@@ -38,9 +38,7 @@ def read_best(directory: str) -> str:
         reason = getattr(error, "strerror", None) or "it is not UTF-8"
         raise UserError(f"{path} cannot be read ({reason}): remove it to continue.") from error
     if not name.isprintable() or not name or "/" in name:
-        raise UserError(
-            f"{path} must hold the name of a checkpoint, got {name[:60]!r}: remove it to continue."
-        )
+        raise UserError(f"{path} must hold the name of a checkpoint, got {name[:60]!r}: remove it.")
     return name
 
 
