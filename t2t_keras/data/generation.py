@@ -131,7 +131,7 @@ def _letters(text: str) -> float:
 
 def _owned(sample: Sample) -> Sample:
     """Returns a copy: the maker may use its dict, lists and arrays again for the next sample."""
-    owned = {list: list, np.ndarray: np.ndarray.tolist}
+    owned: dict[type, Any] = {list: list, np.ndarray: np.ndarray.tolist}
     return {field: owned.get(type(value), lambda v: v)(value) for field, value in sample.items()}
 
 

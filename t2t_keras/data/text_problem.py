@@ -474,12 +474,12 @@ def labelled_samples(problem: Problem, split: str, samples: Iterable[Sample]) ->
 
 
 def _label(problem: Problem, split: str, sample: Sample) -> int:
-    label = [*np.ravel(sample.get("label"))]  # or that of `ClassLabelEncoder.encode`, a list
-    classes = problem.num_classes or 0
+    given: Any = sample.get("label")  # a number, or a list from `ClassLabelEncoder.encode`
+    label, classes = [*np.ravel(given)], problem.num_classes or 0
     if len(label) != 1 or label[0] not in range(classes):
         raise UserError(
-            f"a {split} sample of {problem.name} has the label {sample.get('label')!r}; it must be from "
-            f"0 to {classes - 1}."
+            f"a {split} sample of {problem.name} has the label {given!r}; it must be from 0 to "
+            f"{classes - 1}."
         )
     return int(label[0])
 

@@ -10,7 +10,7 @@ import numpy as np
 
 from t2t_keras.checkpoints import load_t2t, read, read_settings, resolve
 from t2t_keras.checkpoints.names import is_table, t2t_variables
-from t2t_keras.checkpoints.t2t import assign
+from t2t_keras.checkpoints.t2t import assign, with_averages
 from t2t_keras.errors import UserError, warn
 from t2t_keras.network_settings import INFERENCE_SETTINGS
 from t2t_keras.text.encoders import tokens
@@ -48,7 +48,7 @@ def warm_start(
     if before is None or names == old:
         load_t2t(model, path)
         return ""
-    arrays = read(path)
+    arrays = with_averages(read(path))
     tables = {name: arrays.pop(name) for name in list(arrays) if is_table(name)}
     counts = {}
     for name, variable in t2t_variables(model).items():
