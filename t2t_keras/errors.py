@@ -17,9 +17,10 @@ _OF_TENSORFLOW = re.compile(r"{{\w*node .*?}} ?| \[Op:\w*\]")
 class UserError(Exception):
     """A mistake that the user can correct: wrong settings, names, files or data.
 
-    The message is one line: what was wrong, what was got, what is allowed, what to do.
-    Commands print it without a traceback and exit with code 2. A message over 2,000 characters (it
-    may quote a damaged file) loses its middle, and one of TensorFlow's the names of its operations.
+    The message is one line (Keras adds others in a call of a model): what was wrong, what was got, what
+    is allowed, what to do. Commands print it without a traceback and exit with code 2. A message over
+    2,000 characters (it may quote a damaged file) loses its middle, and one of TensorFlow's the names of
+    its operations.
     """
 
     def __init__(self, message: str):

@@ -25,6 +25,7 @@ __all__ = [
     "problem",
     "register_hparams",
     "register_logits_processor",
+    "register_model",
     "register_problem",
 ]
 

@@ -118,9 +118,7 @@ def test_an_average_is_evaluated_on_test(toy_dir, averaged, tmp_path):
     assert not (averaged.parent / "eval").exists()
 
 
-def test_checkpoints_come_in_the_order_of_their_steps_and_new_ones_are_waited_for(
-    tmp_path, monkeypatch
-):
+def test_checkpoints_come_in_the_order_of_steps_and_new_ones_are_waited_for(tmp_path, monkeypatch):
     def come(step):
         if step:
             write(str(tmp_path / f"model.ckpt-{step}"), {"global_step": step})

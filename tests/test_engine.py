@@ -125,9 +125,7 @@ def test_the_settings_choose_the_precision_unless_one_is_given():
     assert engine("activation_dtype=bfloat16").model.compute_dtype == "bfloat16"
     chosen = engine("activation_dtype=bfloat16", precision="float32")
     assert chosen.model.compute_dtype == "float32"
-    with pytest.raises(
-        UserError, match=r"precision must be one of .*'bfloat'. Did you mean 'bfloat16'"
-    ):
+    with pytest.raises(UserError, match=r"precision must be one of .*'bfloat'. Did you mean"):
         engine(precision="bfloat")
     with pytest.raises(UserError, match="ema must be"):
         engine(ema=1.0)

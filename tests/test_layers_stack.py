@@ -41,6 +41,22 @@ def test_attention_weights_of_every_layer():
         assert (np.asarray(layers).transpose(1, 4, 0, 2, 3)[~mask] == 0).all()
 
 
+class OnlyMe(MultiHeadAttention):
+    def logit_bias(self, mask, query, keys):
+        return -1e9 * (1 - np.eye(5, dtype="float32"))
+
+
+class OneOfThree(TransformerEncoderLayer):
+    def attention(self, name):
+        return (OnlyMe if self.name == "layer_1" else MultiHeadAttention)(num_heads=2, name=name)
+
+
+def test_each_attention_of_a_stack_has_its_own_bias():
+    encoder_class = type("Own", (TransformerEncoder,), {"layer_class": OneOfThree})
+    weights = np.asarray(encoder_class(num_layers=3, **SMALL)(X, **WITH_WEIGHTS)[1])
+    assert [np.allclose(w, np.eye(5)) for w in weights] == [False, True, False]
+
+
 @pytest.mark.parametrize(
     "embedding",
     [

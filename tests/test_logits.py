@@ -200,7 +200,7 @@ def test_phrases_in_texts_with_prefixes_and_neighbours():
 
 @pytest.mark.parametrize("settings", [{"beam_size": 1}, {"beam_size": 2, "xla": True}])
 def test_phrases_are_refused(settings):
-    with pytest.raises(UserError, match="words that must appear need beam search without XLA, got"):
+    with pytest.raises(UserError, match="words that must appear need TensorFlow's beam search"):
         make(settings).translate(LINES[:1], phrases=[["w2"]])
 
 

@@ -6,15 +6,15 @@ import math
 import numpy as np
 import pytest
 import toy
-from networks import search_model
+from networks import search_model, small_model
 
 from t2t_keras import Transformer, load, metrics, registry
 from t2t_keras.data import Text2TextProblem
 from t2t_keras.data.generation import CleaningRules
-from t2t_keras.decoding import Translator, beam_search
+from t2t_keras.decoding import Translator, beam_search, greedy
 from t2t_keras.errors import UserError
 from t2t_keras.export import export_saved_model
-from t2t_keras.inspection.alignment import Heads, from_pharaoh
+from t2t_keras.inspection.alignment import Heads, PairAligner, from_pharaoh
 from t2t_keras.serving import SavedModel, TextClient
 from t2t_keras.text import (
     ClassLabelEncoder,
@@ -172,9 +172,17 @@ REFUSED = {
 }
 
 
-NAME = "translate_ende_numbers"
+NAME, IDS = "translate_ende_numbers", [[3, 4, 1], [5, 1, 0]]
+TWO = dict.fromkeys(("inputs", "targets"), LABELS)
 REFUSED |= {
     "line 3 has '1{60}'": lambda: from_pharaoh(f"0-0 {'1' * 5000}-2", "line 3"),
+    "inputs must be ids .*, got shape \\(3,\\)": lambda: greedy(small_model(), [1, 2, 3]),
+    "inputs must be ids": lambda: greedy(small_model(), ["abc"]),
+    "prefix must be ids .* \\(3, 1\\)": lambda: greedy(small_model(), IDS, prefix=[[2], [3], [4]]),
+    "max_lengths must be .* \\(3,\\)": lambda: greedy(small_model(), IDS, max_lengths=[1, 2, 3]),
+    "this search takes no option 'beam_size'": lambda: greedy(small_model(), IDS, beam_size=4),
+    "top_beams must be from 1 to .*=4, got 5": lambda: beam_search(small_model(), IDS, top_beams=5),
+    "sources takes a list of texts": lambda: PairAligner(small_model(), TWO).align("abc", "def"),
     "heads must be mean": lambda: Heads.parse("9" * 5000),
     "no checkpoint at a\0b": lambda: load("a\0b"),
     "no checkpoint at x{300}/y": lambda: load("x" * 300 + "/y"),

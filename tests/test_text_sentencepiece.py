@@ -272,9 +272,7 @@ def test_sampling_needs_text_and_pieces(tmp_path):
     class Bytes(Pieces):
         name, vocab_type = "as_bytes", data.VocabType.CHARACTER
 
-    with pytest.raises(
-        UserError, match=r"needs a SentencePiece vocabulary, which as_bytes does not have"
-    ):
+    with pytest.raises(UserError, match=r"needs a SentencePiece vocabulary, which as_bytes"):
         TextBatches(Bytes(), "train", tmp_path, tmp_path, hp)
 
 

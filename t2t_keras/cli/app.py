@@ -140,7 +140,8 @@ def _run(main: Main, argv: list[str], required: Sequence[str], most: int, lenien
         if error.flagname.startswith("hp_"):
             name = error.flagname.removeprefix("hp_")
             _fail(program, f"--{error.flagname} of tensor2tensor: give --hparams={name}=VALUE.")
-        hint = nearest(error.flagname, list(flags.FLAGS))
+        shown = [flag.name for flag in flags.FLAGS.get_key_flags_for_module(argv[0])]
+        hint = nearest(error.flagname, shown)
         _fail(program, f"unknown flag --{error.flagname}.{hint} See {program} --help.")
     except flags.Error as error:
         _fail(program, str(error))

@@ -44,7 +44,7 @@ def define_flags() -> None:
 
     string("text", "attention: source text.")
     string("target_text", "attention: target text; default: the translation.")
-    string("html", "attention: output page; default: attention.html.")
+    string("html", "attention: output page; by itself: attention.html.")
     string("npz", "attention: output file for the weights, in NumPy's format.")
     kinds = ["encoder", "decoder", "encdec"]
     choice("attention", "encdec", kinds, "attention: kind of attention in --plot.")

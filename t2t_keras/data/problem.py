@@ -278,9 +278,9 @@ class Problem:
         ]
 
     def constraint(self, encoders: Mapping[str, Any]) -> Constraint | None:
-        """Hook: returns a function from the input texts of a batch to a logits processor.
+        """Hook: returns a function from the input texts of a batch to a `logits.Constraint`.
 
-        The processor restricts decoding to valid outputs of the problem; None: no restriction.
+        That is called as a logits processor is, and says which tokens may come next; None: all may.
         """
         return None
 

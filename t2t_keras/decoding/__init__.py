@@ -14,12 +14,20 @@ from t2t_keras.decoding.searches import beam_search, greedy, sample, search
 
 if keras.backend.backend() == "tensorflow":
     from t2t_keras.decoding.ensemble import Ensemble
-    from t2t_keras.decoding.translator import Classifier, PairScorer, Translation, Translator, score
+    from t2t_keras.decoding.translator import (
+        Classifier,
+        Line,
+        PairScorer,
+        Translation,
+        Translator,
+        score,
+    )
 
 __all__ = [
     "Classifier",
     "DecodeSettings",
     "Ensemble",
+    "Line",
     "PairScorer",
     "SearchResult",
     "SearchStep",

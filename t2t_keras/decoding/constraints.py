@@ -25,7 +25,7 @@ from t2t_keras.decoding.beam import (
 )
 from t2t_keras.errors import UserError
 from t2t_keras.ids import EOS_ID, PAD_ID
-from t2t_keras.shape import shape_of, take
+from t2t_keras.shape import ON_TENSORFLOW, shape_of, take
 
 
 class Phrases(NamedTuple):
@@ -51,10 +51,10 @@ class Phrases(NamedTuple):
         Raises:
             UserError: the search has no beam, or is compiled.
         """
-        if not request.beam_size or request.xla:
-            wrong = "xla" if request.beam_size else "beam_size=1"
+        if not request.beam_size or request.xla or not ON_TENSORFLOW:
+            wrong = "beam_size=1" if not request.beam_size else "xla or another backend"
             raise UserError(
-                f"words that must appear need beam search without XLA, got {wrong}: give beam_size=4."
+                f"words that must appear need TensorFlow's beam search without XLA, got {wrong}."
             )
         return PhraseSearch(request._replace(strategy=None).made_strategy(), self.ids)
 

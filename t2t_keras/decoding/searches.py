@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import functools
 import math
 import random
@@ -16,7 +17,7 @@ from t2t_keras.decode_settings import DecodeSettings, require_compilable
 from t2t_keras.decoding.beam import BeamSearch, Draw, OnePath, SearchResult, most_likely
 from t2t_keras.decoding.logits import LogitsProcessor, after_prompts, forced_by, prompt_lengths
 from t2t_keras.decoding.static_search import StaticSearch
-from t2t_keras.errors import UserError, explained
+from t2t_keras.errors import UserError, explained, nearest
 from t2t_keras.model_kinds import CLASSIFICATION, LANGUAGE_MODEL, Model
 from t2t_keras.precision import cache_of, in_8_bits, kept_kernels
 from t2t_keras.shape import ON_TENSORFLOW, grown, shape_of, written
@@ -58,7 +59,8 @@ def search(
         beams: True for beam search, also with a `beam_size` of 1; by default that is greedy search.
         top_beams: K', the number of hypotheses to return, at most `beam_size`; by default all of them
             with `return_beams`, else 1.
-        max_lengths: [B] int, the maximum length of each output, instead of S + `extra_length`.
+        max_lengths: [B] int, the maximum length of each output, with a language model's prompt, instead of
+            S + `extra_length`.
         prefix: [B, P] int, padded with 0: the first tokens of the outputs. Their log p is 0, and they
             count in the length of the penalty.
         logits_processors: functions `process(logits, step)` from logits [b, K, V] float32 and a
@@ -77,8 +79,8 @@ def search(
         top_beams = options.beam_size if options.return_beams else 1
     top_beams = int(top_beams)  # one of NumPy would become a tensor
     alpha = options.alpha if alpha is None else alpha
-    if beam_size and not 1 <= top_beams <= beam_size:
-        raise UserError(f"top_beams must be from 1 to beam_size={beam_size}, got {top_beams}.")
+    if not 1 <= top_beams <= (most := options.beam_size):
+        raise UserError(f"top_beams must be from 1 to beam_size={most}, got {top_beams}.")
     if beam_size and not ops.is_tensor(alpha) and not math.isfinite(alpha):
         raise UserError(f"alpha must be a number, got {alpha}.")
     named = options.logits_processors
@@ -89,10 +91,12 @@ def search(
         require_compilable({**only, "precision int8": in_8_bits(model)})
     if model.kind == CLASSIFICATION:
         raise UserError("a classifier has no outputs to search for: call it, or use `Classifier`.")
-    with explained("inputs must be ids [B, S], padded with 0", ValueError, TypeError):
-        inputs = ops.cast(ops.convert_to_tensor(inputs), "int32")
-    if len(inputs.shape) != 2:
-        raise UserError(f"inputs must be ids [B, S], padded with 0, got shape {inputs.shape}.")
+    inputs = _int32("inputs", inputs, "ids [B, S], padded with 0", [2])
+    rows = inputs.shape[0]
+    if prefix is not None:
+        prefix = _int32("prefix", prefix, "ids [B, P], padded with 0", [2], rows)
+    if max_lengths is not None:
+        max_lengths = _int32("max_lengths", max_lengths, "[B]", [0, 1], rows)
     longest = options.extra_length if max_lengths is None else max_lengths
     longest = 0 if ops.is_tensor(longest) else int(np.max(longest, initial=0))
     options.require_memory(model, longest, inputs.shape[0] or 1)
@@ -121,7 +125,7 @@ def search(
         min_length=options.min_length,
         vocab_size=model.num_logits,
         limits=ops.broadcast_to(ops.cast(max_lengths, "int32"), shape_of(inputs)[:1]),
-        prefix=None if prefix is None else ops.cast(ops.convert_to_tensor(prefix), "int32"),
+        prefix=prefix,
         logits_processors=processors,
         constraint=constraint,
         strategy=strategy,
@@ -138,13 +142,23 @@ def search(
     return found
 
 
+def _int32(name: str, given, wanted: str, ranks: Sequence[int], rows: int | None = None):
+    """Returns a tensor of one row, or of as many as `rows`, if that is known."""
+    with explained(f"{name} must be {wanted}", Exception):
+        given = ops.cast(ops.convert_to_tensor(given), "int32")
+    shape = tuple(given.shape)
+    if len(shape) not in ranks or (shape and rows and shape[0] not in (None, 1, rows)):
+        raise UserError(f"{name} must be {wanted}, got shape {shape}.")
+    return given
+
+
 def kept_top_k(model: Model, options: DecodeSettings) -> int:
     """Returns how many likely tokens to sample from; 0 for all: with relative attention always, as in T2T."""
     kinds = {each.hp.self_attention_type for each in model.members}
     return max(0, options.sampling_keep_top_k) if kinds == {"dot_product"} else 0
 
 
-def beam_search(model, inputs, *, top_beams: int = 1, **options):
+def beam_search(model, inputs, *, top_beams: int | None = None, **options):
     """Decodes with beam search (section 6.1 of the paper; T2T's `beam_search`).
 
     A finished hypothesis of n tokens scores log p / ((5 + n) / 6)^alpha. The search of a sentence
@@ -215,6 +229,9 @@ def _search_with(options: dict[str, Any], own: dict[str, Any], model, inputs, **
     for name in ("max_lengths", "prefix", "logits_processors"):
         if name in options:
             given[name] = options.pop(name)
+    allowed = {field.name for field in dataclasses.fields(DecodeSettings)} - own.keys()
+    for name in options.keys() - allowed:
+        raise UserError(f"this search takes no option {name!r}.{nearest(name, sorted(allowed))}")
     return search(model, inputs, DecodeSettings(**own, **options), **given)
 
 

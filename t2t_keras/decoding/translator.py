@@ -20,7 +20,7 @@ from t2t_keras.decoding.logits import Constraint, LogitsProcessor
 from t2t_keras.decoding.searches import kept_top_k, named_processors, search
 from t2t_keras.errors import UserError, several_texts, warn
 from t2t_keras.ids import EOS_ID, PAD_ID, until_eos, without_padding
-from t2t_keras.model_kinds import CLASSIFICATION, TRANSLATION
+from t2t_keras.model_kinds import CLASSIFICATION, LANGUAGE_MODEL, TRANSLATION
 from t2t_keras.open_graph import open_graph_of_model
 from t2t_keras.text.encoders import spelled
 
@@ -227,7 +227,7 @@ class Translator:
         return translation.lengths[0]
 
     def _sentence(self, line: Line) -> Sentence:
-        if "inputs" in self.encoders:
+        if self.model.kind != LANGUAGE_MODEL:
             ids = [*encoded(self.encoders["inputs"], line.text, line.number), EOS_ID]
         else:  # padding if the prompt has no tokens
             ids = encoded(self.encoders["targets"], line.text, line.number, True) or [PAD_ID]
@@ -244,7 +244,7 @@ class Translator:
                 f"line {line.number} has {len(ids):,} tokens, more than max_input_size={most}: "
                 + ("it is cut" if cut else "it is skipped")
             )
-            if "inputs" in self.encoders:
+            if self.model.kind != LANGUAGE_MODEL:
                 ids = [*ids[: most - 1], EOS_ID] if cut else []
             else:
                 ids = ids[-most:] if cut else []
@@ -553,7 +553,7 @@ class PairScorer:
         return result.tokens
 
     def _pair(self, line: Line) -> Pair:
-        names = [side for side in ("inputs", "targets") if side in self.encoders]
+        names = ["inputs", "targets"] if self.model.kind != LANGUAGE_MODEL else ["targets"]
         sides = line.text.split("\t") if len(names) > 1 else [line.text]
         if len(sides) != len(names):
             raise UserError(

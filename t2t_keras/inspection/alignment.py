@@ -14,7 +14,7 @@ import numpy as np
 import tensorflow as tf
 
 from t2t_keras.decoding.translator import Line, Pair, PairScorer, pad
-from t2t_keras.errors import UserError
+from t2t_keras.errors import UserError, several_texts
 from t2t_keras.ids import EOS_ID, PAD_ID
 from t2t_keras.inspection.attention import require_both_sides
 from t2t_keras.open_graph import open_graph
@@ -82,6 +82,11 @@ class PairAligner(PairScorer):
 
     def align(self, sources: Sequence[str], targets: Sequence[str]) -> list[Links]:
         """Returns the links of each pair of texts, ordered by target word."""
+        sources, targets = several_texts("sources", sources), several_texts("targets", targets)
+        if len(sources) != len(targets):
+            raise UserError(
+                f"targets must be as many as sources, {len(sources)}, got {len(targets)}."
+            )
         pairs = map("\t".join, zip(sources, targets, strict=True))
         lines = (Line(number, pair) for number, pair in enumerate(pairs, start=1))
         return list(self.batcher.results(map(self._pair, lines)))

@@ -138,8 +138,8 @@ class TransformerLayer(SettingsLayer):
 class Stack(TransformerLayer):
     """`num_layers` layers of `layer_class`, then a final pre-processing (T2T's final norm).
 
-    The layers are the attributes `layer_0`, `layer_1`, ... and the list `layers`. They share their
-    attention biases, which the first layer computes.
+    The layers are the attributes `layer_0`, `layer_1`, ... and the list `layers`. They share
+    their attention biases, but for those of a class that overrides `logit_bias`.
 
     Args:
         num_layers: N.
@@ -187,20 +187,22 @@ class Stack(TransformerLayer):
 
         Without `caches`, one for each layer, the layers are called without: subclasses may take none.
         """
-        all_weights = []
+        all_weights, shared = [], dict(masks)
         for i in range(self.num_layers):
-            layer, mask = getattr(self, f"layer_{i}"), masks["attention_mask"]
-            # The masks that the first layer prepares serve all.
-            masks["attention_mask"] = layer.self_attention.prepare(mask, x)
-            if memory is not None:
-                mask = layer.encdec_attention.prepare(masks["memory_attention_mask"], x, memory)
-                masks["memory_attention_mask"] = mask
+            layer, own = getattr(self, f"layer_{i}"), dict(masks)
+            attentions = {"attention_mask": (layer.self_attention, x)}
+            if memory is not None and layer.has_memory:
+                attentions["memory_attention_mask"] = (layer.encdec_attention, x, memory)
+            for name, (attention, *tensors) in attentions.items():
+                # The bias that one layer computes serves all that do not override it.
+                if type(attention).logit_bias is MultiHeadAttention.logit_bias:
+                    own[name] = shared[name] = attention.prepare(shared[name], *tensors)
             call: Callable[..., Any] = functools.partial(
                 layer,
                 training=training,
                 return_attention_weights=return_attention_weights,
                 **({} if caches is None else {"cache": caches[i]}),
-                **masks,
+                **own,
             )
             if self.remat and training and not return_attention_weights:
                 call = rematerialised(call, self.mask_seed)

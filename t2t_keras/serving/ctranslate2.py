@@ -68,7 +68,7 @@ class CTranslate2Translator:
         batch_size: int = 32,
         top_beams: int = 1,
     ) -> list[list[tuple[str, float]]]:
-        """Returns for each line the (text, score) of its hypotheses that have ended, best first.
+        """Returns for each line the (text, score) of its hypotheses that have ended, or all if none has.
 
         Args:
             lines: the text to translate.
