@@ -190,7 +190,7 @@ class Stack(TransformerLayer):
         all_weights, shared = [], dict(masks)
         for i in range(self.num_layers):
             layer, own = getattr(self, f"layer_{i}"), dict(masks)
-            attentions = {"attention_mask": (layer.self_attention, x)}
+            attentions: dict[str, tuple] = {"attention_mask": (layer.self_attention, x)}
             if memory is not None and layer.has_memory:
                 attentions["memory_attention_mask"] = (layer.encdec_attention, x, memory)
             for name, (attention, *tensors) in attentions.items():
