@@ -131,7 +131,7 @@ def test_user_directory(empty, tmp_path):
 @pytest.mark.parametrize(
     ("name", "files", "message"),
     [
-        ("absent", {}, "does not exist"),
+        ("absent", {}, "no user directory"),
         ("bare", {"b.py": "@registry.register_problem", "c.py": ""}, "has no __init__.py, so"),
         ("json", {"__init__.py": ""}, "has the name of a module that is already imported"),
         ("breaks", {"__init__.py": "\nimport no_such"}, "/__init__.py:2: ModuleNotFoundError: No"),

@@ -59,8 +59,7 @@ def search(
         beams: True for beam search, also with a `beam_size` of 1; by default that is greedy search.
         top_beams: K', the number of hypotheses to return, at most `beam_size`; by default all of them
             with `return_beams`, else 1.
-        max_lengths: [B] int, the maximum length of each output, with a language model's prompt, instead of
-            S + `extra_length`.
+        max_lengths: [B] int, the longest outputs, with their prompts, instead of S + `extra_length`.
         prefix: [B, P] int, padded with 0: the first tokens of the outputs. Their log p is 0, and they
             count in the length of the penalty.
         logits_processors: functions `process(logits, step)` from logits [b, K, V] float32 and a
@@ -74,12 +73,13 @@ def search(
             cannot be compiled, or a prefix is given for a language model.
     """
     options = options or DecodeSettings()
-    beam_size = 0 if not beams and options.beam_size == 1 else options.beam_size
+    most = options.beam_size
+    beam_size = 0 if not beams and most == 1 else most
     if top_beams is None:
-        top_beams = options.beam_size if options.return_beams else 1
+        top_beams = most if options.return_beams else 1
     top_beams = int(top_beams)  # one of NumPy would become a tensor
     alpha = options.alpha if alpha is None else alpha
-    if not 1 <= top_beams <= (most := options.beam_size):
+    if not 1 <= top_beams <= most:
         raise UserError(f"top_beams must be from 1 to beam_size={most}, got {top_beams}.")
     if beam_size and not ops.is_tensor(alpha) and not math.isfinite(alpha):
         raise UserError(f"alpha must be a number, got {alpha}.")
