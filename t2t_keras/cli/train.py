@@ -32,9 +32,7 @@ def define_flags() -> None:
         string("warm_start_from", "Checkpoint that initialises the weights of a new run.")
         string("warm_start_vocab", "Directory of its vocabulary; default: that of its training.")
         string("freeze", "Regular expression for names of weights not to train.", default="")
-        number(
-            "ema", 0.0, "Decay of averaged weights, used by all but avg; 0: none.", upper_bound=1
-        )
+        number("ema", 0.0, "Decay of averaged weights, for all but avg; 0: none.", upper_bound=1)
         options.seed(0, "Seed for weights, data order and dropout.")
     with topic("Evaluation and stopping:"):
         positive("local_eval_frequency", 1000, "Steps between evaluations and checkpoints.")

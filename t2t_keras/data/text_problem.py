@@ -239,11 +239,12 @@ class Text2TextProblem(Problem):
         if given.get("random_seed", own_seed) != own_seed:
             unused.append(f"random_seed={self.random_seed}")
         if unused:
-            there = (
-                f"{self.name}: {data_dir} has the {split} shards already, so {' and '.join(unused)}"
+            print(
+                f"{self.name}: {data_dir} has the {split} shards already, so {' and '.join(unused)} "
+                "has no effect: delete them to regenerate them",
+                file=sys.stderr,
+                flush=True,
             )
-            what = "has no effect: delete them to regenerate them"
-            print(f"{there} {what}", file=sys.stderr, flush=True)
 
     def _generate(self, data_dir: PathLike, tmp_dir: PathLike, generation: Generation) -> None:
         encoders, split, ours = {}, generation.split, Text2TextProblem.generate_encoded_samples

@@ -96,7 +96,7 @@ def search(
     if prefix is not None:
         prefix = _int32("prefix", prefix, "ids [B, P], padded with 0", [2], rows)
     if max_lengths is not None:
-        max_lengths = _int32("max_lengths", max_lengths, "[B]", [0, 1], rows)
+        _int32("max_lengths", max_lengths, "[B]", [0, 1], rows)  # only checked
     longest = options.extra_length if max_lengths is None else max_lengths
     longest = 0 if ops.is_tensor(longest) else int(np.max(longest, initial=0))
     options.require_memory(model, longest, inputs.shape[0] or 1)
