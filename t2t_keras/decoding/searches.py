@@ -95,8 +95,9 @@ def search(
     rows = inputs.shape[0]
     if prefix is not None:
         prefix = _int32("prefix", prefix, "ids [B, P], padded with 0", [2], rows)
+    limits = max_lengths
     if max_lengths is not None:
-        _int32("max_lengths", max_lengths, "[B]", [0, 1], rows)  # only checked
+        limits = _int32("max_lengths", max_lengths, "[B]", [0, 1], rows)
     longest = options.extra_length if max_lengths is None else max_lengths
     longest = 0 if ops.is_tensor(longest) else int(np.max(longest, initial=0))
     options.require_memory(model, longest, inputs.shape[0] or 1)
@@ -105,9 +106,9 @@ def search(
         if prefix is not None:
             raise UserError("a language model continues its prompts: add the prefix to them.")
         prefix = forced_by(inputs)
-    if max_lengths is None:
+    if limits is None:
         length = prompt_lengths(inputs) if is_language_model else shape_of(inputs)[1]
-        max_lengths = length + options.extra_length
+        limits = ops.cast(length + options.extra_length, "int32")
     numbers: dict[str, Any] = {"alpha": alpha} if beam_size else {}
     if is_random:
         numbers["seed"] = options.sampling_seed if seed is None else seed
@@ -124,7 +125,7 @@ def search(
         top_beams=top_beams,
         min_length=options.min_length,
         vocab_size=model.num_logits,
-        limits=ops.broadcast_to(ops.cast(max_lengths, "int32"), shape_of(inputs)[:1]),
+        limits=ops.broadcast_to(limits, shape_of(inputs)[:1]),
         prefix=prefix,
         logits_processors=processors,
         constraint=constraint,

@@ -62,12 +62,11 @@ class SaveCheckpoints(keras.callbacks.Callback):
             self._save()
 
     def on_train_begin(self, logs=None):
-        directory, newest = self._checkpoints.directory, self._checkpoints.newest
+        directory = self._checkpoints.directory
+        found = [] if self._checkpoints.newest else checkpoints_in(directory, PREFIX)
         if self._run.optimizer is not self._run.model.optimizer:
             raise UserError("the model was compiled again: create SaveCheckpoints after that.")
-        if not newest and any(
-            step_in_name(c) > self._run.step for c in checkpoints_in(directory, PREFIX)
-        ):
+        if found and step_in_name(found[-1]) > self._run.step:
             raise UserError(f"{directory} holds a longer run: call restore() before fit.")
         self._saved = self._run.step
 
