@@ -219,6 +219,10 @@ def class_accuracy(logits, labels):
 
 # The same loss for Keras's own `compile` and `fit`
 
+_NO_WEIGHTS = (
+    "the own loss weighs all tokens equally: give no weights, or compile with another loss."
+)
+
 
 class _Scope(threading.local):
     """What the calls of this thread leave out."""
@@ -267,16 +271,20 @@ class TokenFit(keras.Model):
         self.compile(**keras.saving.deserialize_keras_object(config))
         self.optimizer.build(self.trainable_variables)
 
+    @functools.wraps(keras.Model.fit)
+    def fit(self, x=None, y=None, *args, **kwargs):
+        weighs = any(kwargs.get(name) is not None for name in ("sample_weight", "class_weight"))
+        if weighs and y is None and self._has_own_loss:  # Keras would drop them
+            raise UserError(_NO_WEIGHTS)
+        return super().fit(x, y, *args, **kwargs)
+
     def compute_loss(self, x=None, y=None, y_pred=None, sample_weight=None, training=True):
         if not self._has_own_loss:
             if y is None and self.loss is not None:
                 raise UserError("compile(loss=...) needs y: call fit(batch, y), or leave it out.")
             return super().compute_loss(x, y, y_pred, sample_weight, training)
         if sample_weight is not None:
-            raise UserError(
-                "the Transformer's own loss weighs all tokens equally: give no sample_weight, or "
-                "compile with another loss."
-            )
+            raise UserError(_NO_WEIGHTS)
         if training:
             self._check_optimizer()
         targets = self.labels(x if y is None else {**x, "targets": y}, training)

@@ -154,6 +154,7 @@ def test_training_data_is_cleaned_once(text, tmp_path):
             11,
             "raised KeyError: 0",
         ),
+        ("def __init__(self):\n        pass", 0, "'was_reversed': give it the arguments that ten"),
     ],
 )
 def test_an_error_of_a_users_problem_is_one_line(text, tmp_path, code, line, message):
@@ -166,11 +167,12 @@ class Mine(data.Text2TextProblem):
 
     def generate_samples(self, data_dir, tmp_dir, split):
         pass
-        {code}
+    {"    " * bool(line)}{code}
 """
     flags = (f"--data_dir={tmp_path / 'data'}", usr_dir(tmp_path, module), f"--tmp_dir={text}")
     said = toy.complaint(toy.command("datagen", "--problem=mine", *flags))
-    assert said.startswith(f"t2t-keras-datagen: {tmp_path / 'mine/__init__.py'}:{line}, in ")
+    start = f"{tmp_path / 'mine/__init__.py'}:{line}, in " if line else "Mine.__init__() got an "
+    assert said.startswith(f"t2t-keras-datagen: {start}")
     assert message in said
 
 

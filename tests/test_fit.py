@@ -234,6 +234,9 @@ def test_what_fit_would_leave_out_is_an_error(batches, compiled):
     ):
         with pytest.raises(t2t.errors.UserError, match=message):
             fit(compiled(overrides), tf.data.Dataset.from_tensors(given))
+    for name, given in (("sample_weight", np.ones(len(weighted[1]))), ("class_weight", {0: 1.0})):
+        with pytest.raises(t2t.errors.UserError, match="weighs all tokens equally"):
+            fit(compiled(NO_DROPOUT), batch, **{name: given})
 
 
 # Callbacks

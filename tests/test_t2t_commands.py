@@ -68,6 +68,15 @@ def test_overrides_and_old_names(parsed):
     assert parsed("t2t-datagen --problem=x") == [] and flags.FLAGS.problem == ["a"]  # parsed once
 
 
+def test_hparams_of_a_decoder_say_how_it_samples(parsed):
+    parsed("t2t-decoder --hparams=sampling_temp=2,a=1 --decode_hparams=beam_size=1")
+    read = functools.partial(map, flags.FLAGS.__getattr__, ("hparams", "decode_hparams"))
+    found = []
+    commands._on_trained_model(lambda: found.extend(read()))
+    assert found == ["a=1", "sampling_temp=2,beam_size=1"]
+    assert [*read()] == ["sampling_temp=2,a=1", "beam_size=1"]
+
+
 @pytest.mark.parametrize(
     ("line", "message"),
     [

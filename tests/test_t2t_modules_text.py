@@ -198,7 +198,7 @@ def test_a_set_says_what_has_no_effect_and_what_is_not_supported(capsys):
     @settings.register_hparams
     def with_lists():
         hp = from_models()
-        hp.sampling_method, hp.pretrained_model_dir = "random", "/run"
+        hp.parse("sampling_method=random").pretrained_model_dir = "/run"
         hp.add_hparam("stages", [1, 2])
         return hp
 

@@ -306,6 +306,8 @@ def test_building_from_counts_between_other_limits(tmp_path, capsys):
     standard = SubwordTextEncoder.build_to_target_size(40, counts, 1, 1000)
     lines = ["low"] * 3 + ["lower"] * 2
     assert standard.all_subtoken_strings == build(lines, 40).all_subtoken_strings
+    (own := SubwordTextEncoder()).build_from_token_counts(counts, 2)  # T2T's way to an own number
+    assert own.all_subtoken_strings == encoder.all_subtoken_strings
     wrongs = {"subwords take 4 iterations": {"num_iterations": 1}, "no text": {"token_counts": {}}}
     for message, wrong in wrongs.items():
         given = {"token_counts": counts, "min_val": 1, "max_val": 9, **wrong}

@@ -10,6 +10,7 @@ Examples:
 from __future__ import annotations
 
 import glob
+import os
 import random
 
 from t2t_keras import registry
@@ -86,10 +87,10 @@ def describe(problem, data_dir: str) -> list[str]:
     longest = problem.max_length(base)
     buckets = buckets_for(base, True, longest=longest, packed_length=problem.packed_length)
     encoders = problem.feature_encoders(data_dir)
-    lines = [
-        f"  vocabulary: {encoders[side].vocab_size} tokens in {file or 'no file'}"
-        for side, file in zip(problem.sides, problem.vocab_filenames, strict=False)
-    ]
+    lines = []
+    for side, file in zip(problem.sides, problem.vocab_filenames, strict=False):
+        where = file if os.path.isfile(f"{data_dir}/{file}") else "no file"
+        lines.append(f"  vocabulary: {encoders[side].vocab_size} tokens in {where}")
     for item in problem.dataset_splits:
         split = item["split"]
         index = read_index(data_dir, name, split, problem.sides)

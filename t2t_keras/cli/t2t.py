@@ -84,11 +84,16 @@ def _translate_all() -> None:
 
 def _on_trained_model(runs: Callable[[], None]) -> None:
     """Runs a command with the settings beside a checkpoint instead of --hparams_set, as T2T does."""
-    given = FLAGS.hparams_set, FLAGS.hparams
+    given = FLAGS.hparams_set, FLAGS.hparams, FLAGS.decode_hparams
+    items = load("settings").split_items(FLAGS.hparams or "")
+    sampling = [item for item in items if item.strip().startswith("sampling_")]  # T2T's hparams
+    FLAGS.hparams = ",".join(item for item in items if item not in sampling) or None
+    FLAGS.decode_hparams = ",".join([*sampling, *filter(None, [FLAGS.decode_hparams])])
     path = os.path.expanduser(FLAGS.checkpoint_path or FLAGS.model_dir or FLAGS.output_dir or "")
     folder = path if os.path.isdir(path) else os.path.dirname(path)
     if os.path.exists(os.path.join(folder, "hparams.json")):
-        options.warn_unused(f"{folder}/hparams.json has the settings", "hparams")
+        if FLAGS.hparams:
+            options.warn_unused(f"{folder}/hparams.json has the settings", "hparams")
         FLAGS.hparams_set = FLAGS.hparams = None
     runs()
-    FLAGS.hparams_set, FLAGS.hparams = given
+    FLAGS.hparams_set, FLAGS.hparams, FLAGS.decode_hparams = given

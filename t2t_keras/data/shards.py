@@ -55,7 +55,8 @@ def find_shards(data_dir: PathLike, name: str, split: str) -> list[Path]:
     if not shards:
         raise UserError(
             f"{data_dir} holds no {split} data of {name}: "
-            f"run t2t-keras-datagen --problem={name} --data_dir={data_dir} first."
+            f"run t2t-keras-datagen --problem={name} --data_dir={data_dir} first; "
+            f"the problem's dataset_splits must have {split}."
         )
     totals = sorted({int(match[2]) for match in shards.values()})
     if len(totals) > 1:
@@ -68,8 +69,9 @@ def find_shards(data_dir: PathLike, name: str, split: str) -> list[Path]:
     if missing:
         more = f" and {len(missing) - 1} more" if len(missing) > 1 else ""
         raise UserError(
-            f"{data_dir} lacks {missing[0]}{more}, of {totals[0]} shards: copy what is missing, "
-            f"or delete {name}-{split}-* and run t2t-keras-datagen --problem={name} again."
+            f"{data_dir} lacks {missing[0]}{more}, of {totals[0]} shards: copy what is missing, delete "
+            f"{name}-{split}-* and run t2t-keras-datagen --problem={name} again, or, to use a part, "
+            f"rename the others as a whole set, from -00000-of-{len(shards):05d} on."
         )
     return wanted
 

@@ -58,7 +58,7 @@ class HParams:
         for item in settings.split_items(values):
             name, _, written = (part.strip() for part in item.partition("="))
             value: Any = written
-            if name in settings.SETTINGS:
+            if name in settings.SETTINGS and not settings.SETTINGS[name].inert:
                 value = getattr(settings.HParams().override(item), name)
             elif not isinstance(self.get(name), str):
                 with contextlib.suppress(ValueError, SyntaxError):

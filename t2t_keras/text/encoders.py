@@ -218,13 +218,13 @@ class SubwordTextEncoder(TensorEncoder):
     [26228, 145, 2, 178, 207]
     """
 
-    def __init__(self, filename: str | os.PathLike[str]):
+    def __init__(self, filename: str | os.PathLike[str] | None = None):
         """Reads a vocabulary file: one subtoken per line, in single, double or no quotes.
 
         Raises:
             UserError: the file cannot be read or is not a vocabulary.
         """
-        self._set_subtokens(lines.read_vocabulary(filename, of_subwords=True))
+        self._set_subtokens(lines.read_vocabulary(filename, of_subwords=True) if filename else [])
 
     @classmethod
     def build_from_generator(
@@ -280,6 +280,18 @@ class SubwordTextEncoder(TensorEncoder):
             )
         )
         return encoder
+
+    def build_from_token_counts(
+        self,
+        token_counts: Mapping[str, int],
+        min_count: int,
+        num_iterations: int = 4,
+        reserved_tokens: Sequence[str] | None = None,
+        max_subtoken_length: int | None = None,
+    ) -> None:
+        """Takes the subtokens that counted tokens have so often (T2T's name)."""
+        given = token_counts, min_count, min_count, max_subtoken_length, reserved_tokens
+        self._set_subtokens(self.build_to_target_size(1, *given, num_iterations)._entries)
 
     def _set_subtokens(self, subtokens: list[str]) -> None:
         self._entries = subtokens
