@@ -19,11 +19,7 @@ import grpc
 import tensorflow as tf
 from google.protobuf import json_format
 from tensorflow.core.protobuf import saved_model_pb2
-from tensorflow_serving.apis import (
-    get_model_metadata_pb2,
-    predict_pb2,
-    prediction_service_pb2_grpc,
-)
+from tensorflow_serving.apis import get_model_metadata_pb2, predict_pb2, prediction_service_pb2_grpc
 
 ANY_SIZE = [("grpc.max_send_message_length", -1), ("grpc.max_receive_message_length", -1)]
 
@@ -199,9 +195,7 @@ class _RestHandler(http.server.BaseHTTPRequestHandler):
         found = get_model_metadata_pb2.SignatureDefMap()
         answer.metadata["signature_def"].Unpack(found)
         as_json = json_format.MessageToDict(
-            found,
-            preserving_proto_field_name=True,
-            always_print_fields_with_no_presence=True,
+            found, preserving_proto_field_name=True, always_print_fields_with_no_presence=True
         )
         return {"model_spec": {"name": name}, "metadata": {"signature_def": as_json}}
 

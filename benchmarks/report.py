@@ -110,10 +110,7 @@ def main() -> int:
         parser.add_argument(f"--{name}_python", help=f"a Python with {packages[0]}")
     args = parser.parse_args()
     pythons = {name: getattr(args, f"{name}_python") for name in OTHERS}
-    given = Inputs(
-        args.text,
-        {name: python for name, python in pythons.items() if python},
-    )
+    given = Inputs(args.text, {name: python for name, python in pythons.items() if python})
     names = args.only.split(",") if args.only else list(BENCHMARKS)
     page = args.page.read_text("utf-8")
     for name in names:

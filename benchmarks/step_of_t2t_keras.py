@@ -97,10 +97,7 @@ def make_engine(spec):
         xla=spec["compiled"], precision=spec["precision"], remat=spec["way"] == "ours_remat"
     )
     return Engine(
-        hp,
-        source_vocab_size=spec["vocab"],
-        target_vocab_size=spec["vocab"],
-        settings=settings,
+        hp, source_vocab_size=spec["vocab"], target_vocab_size=spec["vocab"], settings=settings
     )
 
 

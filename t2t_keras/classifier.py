@@ -27,10 +27,8 @@ class TransformerClassifier(Transformer):
     `pool_padding` is False.
 
     Args:
-        hp: the settings.
-        source_vocab_size: number of source token ids.
         num_classes: C, number of classes before rounding up to `vocab_divisor`.
-        target_space_id, remat, dtype: see `Transformer`.
+        hp, source_vocab_size, target_space_id, remat, dtype: see `Transformer`.
 
     Call arguments:
         inputs: {"inputs": [B, S] int32}; 0 is padding.

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import contextlib
+import contextvars
 import functools
 import math
-import threading
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -224,13 +224,8 @@ _NO_WEIGHTS = (
 )
 
 
-class _Scope(threading.local):
-    """What the calls of this thread leave out."""
-
-    without_logits: TokenFit | None = None  # the model whose calls end before the softmax
-
-
-_scope = _Scope()
+_ends_before_softmax = contextvars.ContextVar[Any]("ends before softmax", default=None)
+"""The model whose calls end before the softmax."""
 
 
 class TokenFit(keras.Model):
@@ -327,16 +322,15 @@ class TokenFit(keras.Model):
     @property
     def leaves_out_logits(self) -> bool:
         """True while a call returns what the softmax would multiply, for `joined_cross_entropy`."""
-        return _scope.without_logits is self
+        return _ends_before_softmax.get() is self
 
     @contextlib.contextmanager
     def _without_logits(self, leave_out: bool) -> Iterator[None]:
-        outer = _scope.without_logits
-        _scope.without_logits = self if leave_out else None
+        token = _ends_before_softmax.set(self if leave_out else None)
         try:
             yield
         finally:
-            _scope.without_logits = outer
+            _ends_before_softmax.reset(token)
 
     def _joined_sums(self, x, labels, count_right=False):
         return joined_cross_entropy(

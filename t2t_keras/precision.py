@@ -134,11 +134,8 @@ def kept_kernels(model):
 class EightBits(DTypePolicy):
     """The policy of a model whose layers multiply in 8 bits, with the matrices of all of them.
 
-    Args:
-        name: the policy of everything else.
-
-    Raises:
-        UserError: TensorFlow has no 8-bit matrix product on this machine.
+    `name` is the policy of everything else. It is a `UserError` if TensorFlow has no 8-bit matrix
+    product on this machine.
     """
 
     def __init__(self, name: str = "float32", **kwargs: Any):
@@ -243,11 +240,7 @@ LARGEST_WEIGHT = 64
 
 
 class Int8Matrix:
-    """A matrix [D, N] of weights rounded to 8 bits, with a scale for each column.
-
-    Args:
-        values: [D, N] float32.
-    """
+    """A matrix [D, N] of float32 weights rounded to 8 bits, with a scale for each column."""
 
     def __init__(self, values: np.ndarray):
         self.scales = np.maximum(np.abs(values).max(0), 1e-30) / LARGEST_WEIGHT  # [N]

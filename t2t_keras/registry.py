@@ -120,9 +120,7 @@ def register_problem(name_or_class: str | type | None = None):
 
 def derive_problem(base: _C, class_name: str, **attributes: Any) -> _C:
     """Registers and returns a subclass of a problem with some attributes changed."""
-    items = [
-        f"{name}={value}" for name, value in attributes.items() if isinstance(value, str | int)
-    ]
+    items = [f"{n}={value}" for n, value in attributes.items() if isinstance(value, str | int)]
     text = f"The same as {base.name} with {', '.join(items)}."  # type: ignore[attr-defined]
     attributes |= {"__doc__": text, "__module__": base.__module__}
     return register_problem(type(class_name, (base,), attributes))
@@ -331,9 +329,7 @@ def error_of_user_code(error: BaseException) -> UserError | None:
 def place_in(error: BaseException, is_meant: Callable[[str], bool]) -> str:
     """Returns " at FILE:LINE", the innermost place of an exception in a file that is meant; or ""."""
     frames = traceback.extract_tb(error.__traceback__)
-    places = [
-        f" at {frame.filename}:{frame.lineno}" for frame in frames if is_meant(frame.filename)
-    ]
+    places = [f" at {each.filename}:{each.lineno}" for each in frames if is_meant(each.filename)]
     return places[-1] if places else ""
 
 

@@ -10,6 +10,9 @@ from keras import ops
 
 ON_TENSORFLOW = keras.backend.backend() == "tensorflow"
 
+if ON_TENSORFLOW:  # JAX needs no TensorFlow
+    import tensorflow as tf
+
 
 def shape_of(x) -> list[Any]:
     """Returns the sizes of a tensor as `ops.shape` does: ints, or scalar tensors where unknown.
@@ -20,8 +23,6 @@ def shape_of(x) -> list[Any]:
     is_known = None not in x.shape or isinstance(x, keras.KerasTensor)
     if is_known or not ON_TENSORFLOW:
         return list(ops.shape(x))
-    import tensorflow as tf  # only here: Keras has no such operation, and JAX needs no TensorFlow
-
     sizes = tf.unstack(tf.shape(x))
     return [known or size for known, size in zip(x.shape, sizes, strict=True)]
 
@@ -37,9 +38,7 @@ def take(values, index):
         [B, ..., M, ...].
     """
     axis = len(index.shape) - 1
-    if ON_TENSORFLOW:
-        import tensorflow as tf  # one operation; Keras's takes a dozen
-
+    if ON_TENSORFLOW:  # one operation; Keras's takes a dozen
         return tf.gather(values, index, batch_dims=axis)
     index = ops.reshape(index, (*index.shape, *[1] * (len(values.shape) - axis - 1)))
     return ops.take_along_axis(values, index, axis)
@@ -61,8 +60,6 @@ def matmul(x, y, transpose=False):
     """
     most = VECTORS.get(keras.backend.standardize_dtype(x.dtype), 0)
     if ON_TENSORFLOW and x.shape[-2] in range(1, most + 1):
-        import tensorflow as tf
-
         product = functools.partial(tf.raw_ops.BatchMatMulV3, Tout=x.dtype, adj_y=transpose)
         if x.shape[-2] == 1:
             return product(x=x, y=y)
@@ -74,8 +71,6 @@ def softmax(logits):
     """Returns the softmax over the last axis of [..., T, S]; few queries bypass oneDNN."""
     queries = logits.shape[-2]
     if ON_TENSORFLOW and queries is not None and queries <= FEW_QUERIES:
-        import tensorflow as tf
-
         return tf.exp(tf.nn.log_softmax(logits))
     return ops.softmax(logits, axis=-1)
 
@@ -99,8 +94,6 @@ def custom_gradient(function):
     """
     if not ON_TENSORFLOW:
         return ops.custom_gradient(function)
-    import tensorflow as tf
-
     made = tf.custom_gradient(function)
     in_graphs = tf.function(made, autograph=False)
 
@@ -113,9 +106,7 @@ def custom_gradient(function):
 
 def cross_entropy(logits, labels):
     """Returns -log p of the labels [n], and its gradient by the logits [n, V] float32, p - onehot(label)."""
-    if ON_TENSORFLOW:
-        import tensorflow as tf  # one operation, which passes over the logits as rarely as can be
-
+    if ON_TENSORFLOW:  # one operation, which passes over the logits as rarely as can be
         return tf.raw_ops.SparseSoftmaxCrossEntropyWithLogits(features=logits, labels=labels)
     label = ops.expand_dims(labels, -1)
     log_p = ops.log_softmax(logits, axis=-1)

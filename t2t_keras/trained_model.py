@@ -86,10 +86,9 @@ def load(
 
 
 class ExportedModel:
-    """A SavedModel or CTranslate2 model in this process; for servers see `t2t_keras.serving`.
+    """A SavedModel or CTranslate2 model of `t2t-keras-export`, in this process.
 
-    Args:
-        directory: the directory that `t2t-keras-export` wrote.
+    For servers see `t2t_keras.serving`.
     """
 
     def __init__(self, directory: str):

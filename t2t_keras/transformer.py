@@ -163,10 +163,8 @@ class Transformer(TokenFit):
         share_all = hp.shared_embedding_and_softmax_weights and same_size
         # Keep the order of all parts: the seeds of the initial weights depend on it.
         if share_all or (hp.shared_embedding and same_size):
-            shared = self.target_embedding = embedding(
-                vocab_size=target_size, name="shared_embedding"
-            )
-            self.source_embedding = shared if self.has_encoder else None
+            self.target_embedding = embedding(vocab_size=target_size, name="shared_embedding")
+            self.source_embedding = self.target_embedding if self.has_encoder else None
         else:
             if self.has_encoder:
                 self.source_embedding = embedding(vocab_size=source_size, name="source_embedding")
@@ -244,6 +242,7 @@ class Transformer(TokenFit):
         )
         memory, source_mask, encoder_weights = None, None, list[Any]()
         targets, prepended = inputs["targets"], dict[str, Any]()
+        how = {"training": training, "return_attention_weights": return_attention_weights}
         if self.prepends:
             if packed:
                 raise UserError("prepend_mode does not support packed pairs: set it to none.")
@@ -254,11 +253,7 @@ class Transformer(TokenFit):
         if self.has_encoder:
             source_mask = inputs["inputs"] != PAD_ID
             memory = self.encode(
-                inputs["inputs"],
-                training=training,
-                return_attention_weights=return_attention_weights,
-                segments=source_segments,
-                position=source_position,
+                inputs["inputs"], segments=source_segments, position=source_position, **how
             )
             if return_attention_weights:
                 memory, encoder_weights = memory
@@ -266,12 +261,11 @@ class Transformer(TokenFit):
             targets,
             memory,
             source_mask=source_mask,
-            training=training,
-            return_attention_weights=return_attention_weights,
             segments=target_segments,
             source_segments=source_segments,
             position=target_position,
             **prepended,
+            **how,
         )
         if not return_attention_weights:
             return logits
@@ -600,11 +594,7 @@ class Transformer(TokenFit):
 
 
 def is_packed(features) -> bool:
-    """Returns True if a batch holds packed rows.
-
-    Raises:
-        UserError: it has some of the features of packed rows, but not all.
-    """
+    """Returns True if a batch holds packed rows; only some of their features are a `UserError`."""
     needed = [name for name in PACKING if name.partition("_")[0] in features]
     absent = [name for name in needed if name not in features]
     if absent and len(absent) < len(needed):

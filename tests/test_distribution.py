@@ -65,8 +65,7 @@ def assert_alike(figures, steps):
 
 
 @pytest.mark.parametrize(
-    ("name", "steps"),
-    [("plain", 3), ("accumulated", 7), ("joined", 3), ("classifier", 2)],
+    ("name", "steps"), [("plain", 3), ("accumulated", 7), ("joined", 3), ("classifier", 2)]
 )
 def test_two_replicas_train_as_one_device_does(mirrored, name, steps):
     """With decay, clipping, XLA, rematerialised layers, a moving average and most optimizers."""
@@ -155,4 +154,3 @@ def test_one_device_needs_no_strategy(monkeypatch):
     for kind in ("auto", "none"):
         place = distribution(kind)
         assert place[1:] == (1, 1, 0)
-        assert place.is_chief

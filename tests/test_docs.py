@@ -96,7 +96,7 @@ PAGES = {
             'dollars.")': 'dollars.", "Der Mantel")',
             "return_beams=True, extra_length=10": "return_beams=True, extra_length=1",
             "t2t-keras-export": "t2t-keras-export --nowarm_up",
-        },
+        }
     ),
     "docs/from-tensor2tensor.md": Page(
         files=("test.en", *(f"raw/weather.{name}" for name in WEATHER)),
@@ -126,9 +126,7 @@ PAGES = {
     "docs/keras.md": Page({"EPOCHS = 10": "EPOCHS = 1", "10_500": "564"}),
     "docs/serving.md": Page(
         after="README.md",
-        replace={
-            "--decode_hparams=beam_size=4,alpha=0.6,extra_length=50": f"--nowarm_up {DECODE}",
-        },
+        replace={"--decode_hparams=beam_size=4,alpha=0.6,extra_length=50": f"--nowarm_up {DECODE}"},
     ),
 }
 

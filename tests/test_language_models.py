@@ -308,11 +308,7 @@ def test_an_ensemble_classifies_by_the_mean_probability(run):
 
 def test_checkpoints_of_a_classifier_are_averaged(run):
     to = run.folder / "averaged" / "model.ckpt"
-    flags = [
-        f"--prefix={run.folder / 'class'}",
-        "--num_last_checkpoints=2",
-        f"--output_path={to}",
-    ]
+    flags = [f"--prefix={run.folder / 'class'}", "--num_last_checkpoints=2", f"--output_path={to}"]
     done = toy.command("avg", *flags)
     assert done.returncode == 0, done.stderr
     first, last, mean = (

@@ -59,10 +59,7 @@ def test_each_attention_of_a_stack_has_its_own_bias():
 
 @pytest.mark.parametrize(
     "embedding",
-    [
-        keras.layers.Embedding(9, 8, mask_zero=True),
-        SharedEmbedding(vocab_size=9, hidden_size=8),
-    ],
+    [keras.layers.Embedding(9, 8, mask_zero=True), SharedEmbedding(vocab_size=9, hidden_size=8)],
 )
 def test_an_implicit_mask_equals_an_explicit_one(embedding):
     ids, source = np.array([[3, 4, 5, 0, 0], [1, 2, 6, 7, 8]]), np.array([[3, 4, 0], [5, 0, 0]])

@@ -180,10 +180,7 @@ CONSUMERS = {
     ),
     "attention": (
         attended,
-        {
-            **OF_ONE,
-            **dict.fromkeys(NEEDS_BOTH, "needs a model with an encoder and a decoder"),
-        },
+        {**OF_ONE, **dict.fromkeys(NEEDS_BOTH, "needs a model with an encoder and a decoder")},
     ),
     "alignment": (aligned, {**OF_ONE, **NEEDS_BOTH}),
     "checkpoint": (saved, {"ensemble": "a checkpoint holds one model"}),

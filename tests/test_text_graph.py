@@ -14,11 +14,7 @@ from hypothesis import example, given, settings, strategies as st
 from properties import SEED, holds
 
 from t2t_keras.errors import UserError
-from t2t_keras.text import (
-    ByteTextEncoder,
-    SubwordTextEncoder,
-    TokenTextEncoder,
-)
+from t2t_keras.text import ByteTextEncoder, SubwordTextEncoder, TokenTextEncoder
 from t2t_keras.text.graph import SubwordCutter
 from t2t_keras.text.tokenizer import ESCAPE_CHARACTERS
 

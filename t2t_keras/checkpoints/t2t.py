@@ -41,11 +41,7 @@ STATE_FILE = "checkpoint"  # TensorFlow's
 
 
 def read(path: str) -> dict[str, np.ndarray]:
-    """Reads all variables of a checkpoint by name, with joined embedding tables.
-
-    Raises:
-        UserError: there is no readable checkpoint.
-    """
+    """Reads a checkpoint by names of variables, tables joined; a `UserError` if that fails."""
     joined = dict(each_variable(path))
     shards: dict[str, dict[int, str]] = {}
     for name in joined:
@@ -310,13 +306,10 @@ def trained_spaces(arrays: Mapping[str, np.ndarray]) -> list[int]:
 
 
 def save_t2t(model, path: str, extra: Mapping[str, Any] | None = None) -> None:
-    """Writes a `Transformer` as a tensor2tensor checkpoint.
+    """Writes a `Transformer` as a tensor2tensor checkpoint, such as `dir/model.ckpt-0`.
 
-    Args:
-        model: the model.
-        path: prefix such as `dir/model.ckpt-0`.
-        extra: further arrays by name, for instance `global_step`. Slots of a table (whose name
-            contains `/symbol_modality_`) must already be split into shards.
+    `extra` are further arrays by name, for instance `global_step`. Slots of a table (whose name
+    contains `/symbol_modality_`) must already be split into shards.
     """
     write(path, {**model_arrays(model), **(extra or {})})
 

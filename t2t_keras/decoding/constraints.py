@@ -46,11 +46,7 @@ class Phrases(NamedTuple):
         return cls(ids)
 
     def __call__(self, request) -> PhraseSearch:
-        """Returns the strategy for a `SearchRequest`.
-
-        Raises:
-            UserError: the search has no beam, or is compiled.
-        """
+        """Returns the strategy of a `SearchRequest`; `UserError`: it has no beam or is compiled."""
         if not request.beam_size or request.xla or not ON_TENSORFLOW:
             wrong = "beam_size=1" if not request.beam_size else "xla or another backend"
             raise UserError(

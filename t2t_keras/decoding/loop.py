@@ -140,9 +140,7 @@ class DecodeLoop:
                 SearchState(tf.TensorShape([]), _open(start.active), open_shapes(start.found)),
             ),
         )
-        ids, token_scores = (
-            x[:, :, : state.i] for x in (state.found.ids, state.found.token_scores)
-        )
+        ids, token_scores = (x[..., : state.i] for x in (state.found.ids, state.found.token_scores))
         return state.found._replace(ids=ids, token_scores=token_scores)
 
     def steps(self, state: SearchState, kernels, weights) -> SearchState:

@@ -83,8 +83,7 @@ def search(
         raise UserError(f"top_beams must be from 1 to beam_size={most}, got {top_beams}.")
     if beam_size and not ops.is_tensor(alpha) and not math.isfinite(alpha):
         raise UserError(f"alpha must be a number, got {alpha}.")
-    named = options.logits_processors
-    processors = (*(named_processors(named) if named else ()), *logits_processors)
+    processors = (*named_processors(options.logits_processors), *logits_processors)
     is_random = options.sampling_method == "random"
     if options.xla or not ON_TENSORFLOW:
         only = {"logits_processors": processors, "a constraint": constraint}
@@ -116,10 +115,8 @@ def search(
         if options.sampling_keep_top_p != 1:
             numbers["top_p"] = options.sampling_keep_top_p
     if ON_TENSORFLOW:  # one graph for all values
-        dtypes = {"seed": "int64"}
-        numbers = {
-            k: ops.convert_to_tensor(v, dtypes.get(k, "float32")) for k, v in numbers.items()
-        }
+        types = {"seed": "int64"}
+        numbers = {k: ops.convert_to_tensor(v, types.get(k, "float32")) for k, v in numbers.items()}
     request = SearchRequest(
         beam_size=beam_size,
         top_beams=top_beams,
@@ -283,12 +280,9 @@ def _by_backend(model, inputs, request: SearchRequest) -> SearchResult:
 def named_processors(text: str) -> tuple[LogitsProcessor, ...]:
     """Creates the processors that the decode hparam `logits_processors` names.
 
-    Args:
-        text: "NAME:VALUE", or several as "[NAME:VALUE,NAME:VALUE]"; ":VALUE" may be left out if the
-            registered function has a default. "" means none.
-
-    Raises:
-        UserError: an unknown name, a value that is not a number, or a missing value.
+    The text is "NAME:VALUE", several as "[NAME:VALUE,NAME:VALUE]", or "" for none; ":VALUE" may be
+    left out if the registered function has a default. An unknown name, a value that is not a
+    number, or a missing value is a `UserError`.
     """
     items = text.strip().removeprefix("[").removesuffix("]").split(",")
     return tuple(_named_processor(item.strip()) for item in items if item.strip())

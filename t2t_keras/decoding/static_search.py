@@ -32,12 +32,7 @@ class StaticState(NamedTuple):
 
 
 class StaticSearch:
-    """A search with tensors of fixed sizes.
-
-    Args:
-        model: a `Transformer` or an `Ensemble`.
-        strategy: chooses the tokens; it appends to tensors by `shape.written`.
-    """
+    """A search with tensors of fixed sizes, to which its strategy appends by `shape.written`."""
 
     def __init__(self, model, strategy):
         self.model = model

@@ -287,9 +287,7 @@ def write_results(
         results: computes results from lines; its arguments are those of `LengthBatcher.results`.
         as_text: formats a result as a line of text.
         first_of_window: `LengthBatcher.first_of_window`: only whole windows are processed.
-        source, prefixes: the lines and their prefixes.
         output: receives the results in the order of the lines, flushed after every batch.
-        progress: counts the lines.
         should_stop: called after every batch; stops if it returns True.
     """
     written, known = output.lines, output.ahead

@@ -97,8 +97,7 @@ class Translator:
         self.encoders = encoders
         self.settings = s = settings or DecodeSettings()
         s.require_memory(model)
-        if s.logits_processors:
-            named_processors(s.logits_processors)  # checks their names
+        named_processors(s.logits_processors)  # checks their names
         self.logits_processors = logits_processors
         self.constraint = constraint if constraint and s.constrains else None
         if s.xla:
@@ -162,11 +161,9 @@ class Translator:
         return self.batcher.results(map(self._sentence, lines), skip, done, known)
 
     def translate_ids(self, ids: Iterable[Any], done: Done = None) -> list[Translation]:
-        """Translates rows of source ids that end with the end of sentence.
+        """Translates rows of source ids with their end of sentence, with or without padding.
 
-        Args:
-            ids: rows of any length, with or without padding.
-            done: called after every batch.
+        `done` is called after every batch.
         """
         rows = map(without_padding, ids)
         sentences = (Sentence(n, row, size=len(row)) for n, row in enumerate(rows, start=1))
@@ -497,8 +494,7 @@ class PairScorer:
     """Scores lines "source<TAB>target"; for a language model, lines are targets.
 
     Args:
-        model: a `Transformer` or an `Ensemble`.
-        encoders: "inputs" and "targets" text encoders.
+        model, encoders: see `Translator`.
         settings: only `max_input_size` (here for either side) and the batch sizes are used.
         report: receives one line for each pair that is too long or does not fit into memory; by
             default it goes to standard error.
@@ -525,10 +521,8 @@ class PairScorer:
     ) -> Iterator[PairScore]:
         """Yields each target's mean loss per token with the end of sentence, without label smoothing.
 
-        `skip`, `done` and `known` are as in `LengthBatcher.results`; known lines yield nan.
-
-        Raises:
-            UserError: a line has no tab or more than one.
+        `skip`, `done` and `known` are as in `LengthBatcher.results`; known lines yield nan. A line
+        with no tab, or more than one, is a `UserError`.
         """
         return self.batcher.results(map(self._pair, lines), skip, done, known)
 

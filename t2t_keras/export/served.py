@@ -424,10 +424,8 @@ def _without_padding(ids):
 
 def as_many(what: str, texts, others):
     """Returns texts [B] with a check that the others are as many."""
-    numbers = tf.size(texts), tf.size(others)
-    same = tf.debugging.Assert(
-        numbers[0] == numbers[1], [f"The numbers of {what} differ:", *numbers]
-    )
+    number, other = tf.size(texts), tf.size(others)
+    same = tf.debugging.Assert(number == other, [f"The numbers of {what} differ:", number, other])
     with tf.control_dependencies([same]):
         return tf.identity(texts)
 

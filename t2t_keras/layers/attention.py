@@ -122,9 +122,8 @@ class MultiHeadAttention(SettingsLayer):
             for name in ("relative_keys", "relative_values"):
                 initializer = keras.initializers.get(self.kernel_initializer)
                 shape = (2 * self.max_relative_position + 1, key_channels // self.num_heads)
-                setattr(
-                    self, name, self.add_weight(shape=shape, initializer=initializer, name=name)
-                )
+                weight = self.add_weight(shape=shape, initializer=initializer, name=name)
+                setattr(self, name, weight)
         self.key_scale = (key_channels // self.num_heads) ** -0.5
         self.built = True
 

@@ -217,12 +217,8 @@ class Stack(TransformerLayer):
         return [getattr(self, f"layer_{i}") for i in range(self.num_layers)]
 
     def get_config(self):
-        return {
-            **super().get_config(),
-            "num_layers": self.num_layers,
-            "proximity_bias": self.proximity_bias,
-            "remat": self.remat,
-        }
+        own = {name: getattr(self, name) for name in ("num_layers", "proximity_bias", "remat")}
+        return {**super().get_config(), **own}
 
 
 # The encoder: a stack of self-attention and feed-forward sub-layers (section 3.1)

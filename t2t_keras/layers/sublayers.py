@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import contextlib
+import contextvars
 import copy
 import functools
 import math
-import threading
 import types
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
@@ -26,13 +26,7 @@ An object that counts its calls must count in its attributes, so that `remateria
 """
 
 
-class _Scope(threading.local):
-    """The masks of this thread."""
-
-    keep_mask: KeepMask | None = None
-
-
-_scope = _Scope()
+_keep_mask = contextvars.ContextVar[KeepMask | None]("keep mask", default=None)
 
 
 @contextlib.contextmanager
@@ -42,12 +36,11 @@ def keep_mask_scope(keep_mask: KeepMask) -> Iterator[None]:
     Training steps use it for repeatable masks: the same after a restart and with or without XLA,
     different on every replica. Outside such a scope `Dropout` uses Keras's random state.
     """
-    outer = _scope.keep_mask
-    _scope.keep_mask = keep_mask
+    token = _keep_mask.set(keep_mask)
     try:
         yield
     finally:
-        _scope.keep_mask = outer
+        _keep_mask.reset(token)
 
 
 class FixedSeed(keras.random.SeedGenerator):
@@ -78,7 +71,7 @@ def rematerialised(function: Callable[..., Any], generator) -> Callable[..., Any
     Both passes use the same dropout masks: those of the `keep_mask_scope`, if there is one, else from
     a draw of Keras's `generator`.
     """
-    keep_mask = _scope.keep_mask or SeededMasks(generator)
+    keep_mask = _keep_mask.get() or SeededMasks(generator)
     # The copy keeps the number of masks drawn so far, where the backward pass has to start.
     masks = [keep_mask, copy.copy(keep_mask)]
 
@@ -158,10 +151,9 @@ class Dropout(SettingsLayer):
         shape = shape_of(x)
         for axis in self.broadcast_dims:
             shape[axis] = 1
-        if _scope.keep_mask is None:
+        if (keep_mask := _keep_mask.get()) is None:
             return keras.random.dropout(x, self.rate, noise_shape=shape, seed=self._seed)
-        keep = _scope.keep_mask(shape, self.rate)
-        return ops.where(keep, x * (1.0 / (1.0 - self.rate)), 0)
+        return ops.where(keep_mask(shape, self.rate), x * (1.0 / (1.0 - self.rate)), 0)
 
 
 @keras.saving.register_keras_serializable("t2t_keras")

@@ -107,10 +107,8 @@ class TextClient:
                 for row, numbers, was_cut in zip(found, scores, cut, strict=True)
             ]
         except _UNREADABLE as error:
-            wanted = " and ".join(self._outputs)
-            raise UserError(
-                f"the answer lacks {wanted} for {len(texts)} texts: {error}."
-            ) from error
+            names = " and ".join(self._outputs)
+            raise UserError(f"the answer lacks {names} for {len(texts)} texts: {error}.") from error
 
     def _examples(self, texts: Sequence[str | bytes]) -> list[bytes]:
         from t2t_keras.data import records

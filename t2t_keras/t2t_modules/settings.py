@@ -292,9 +292,7 @@ def model(name: str) -> Callable[..., NotebookModel]:
 class NotebookModel:
     """A model as T2T's notebook calls it; its weights are there when it is first called."""
 
-    def __init__(
-        self, model_class: type, hparams: HParams, mode: str = "train", *_: Any, **__: Any
-    ):
+    def __init__(self, model_class: type, hparams: HParams, *_: Any, **__: Any):  # _: T2T's mode
         p = hparams.get("problem_hparams")
         if p is None:
             raise UserError("the settings have no problem: give create_hparams a problem_name.")

@@ -39,11 +39,6 @@ class Distribution(NamedTuple):
     hosts: int  # programs that train together
     host: int  # which of them this one is, from 0
 
-    @property
-    def is_chief(self) -> bool:
-        """True on the host that writes the files of the run."""
-        return self.host == 0
-
 
 def distribution(kind: str = "auto") -> Distribution:
     """Creates the strategy of a kind.
@@ -75,9 +70,7 @@ def _multi_worker() -> Distribution:
     try:
         read = json.loads(config)
         cluster, task = read["cluster"], read["task"]  # a chief is the first host
-        hosts = [
-            (kind, i) for kind in ("chief", "worker") for i in range(len(cluster.get(kind, ())))
-        ]
+        hosts = [(k, i) for k in ("chief", "worker") for i in range(len(cluster.get(k, ())))]
         host = hosts.index((task["type"], int(task["index"])))
     except (ValueError, KeyError, TypeError, AttributeError):
         raise UserError(
@@ -185,10 +178,8 @@ class Engine:
 
     Attributes:
         model, optimizer: created here, with random weights from the seed.
-        strategy: the strategy whose scope has all variables.
-        replicas: number of devices of all hosts; each batch holds rows for all of them.
-        hosts, host: the number of programs that train together, and the number of this one.
-        is_chief: True if this is the first of them.
+        strategy, replicas, hosts, host: see `Distribution`; the strategy's scope has all variables.
+        is_chief: True on the host that writes the files of the run, the first one.
 
     Raises:
         UserError: a setting is not supported.
@@ -215,9 +206,8 @@ class Engine:
             raise UserError(f"random_seed must be from 0 to 2**32 - 1, got {settings.random_seed}.")
         self.settings = settings
         self.batches_per_step = batches_per_step
-        distributed = distribution(settings.distribute)
-        self.strategy, self.replicas, self.hosts, self.host = distributed
-        self.is_chief = distributed.is_chief
+        self.strategy, self.replicas, self.hosts, self.host = distribution(settings.distribute)
+        self.is_chief = self.host == 0
         self.local_replicas = self.replicas // self.hosts
         has_gpu = bool(tf.config.list_physical_devices("GPU"))
         self.xla = has_gpu if settings.xla is None else settings.xla
@@ -298,11 +288,9 @@ class Engine:
         """Trains on the next batches; returns the sums of the steps as floats, and the last gradient's norm.
 
         Args:
-            iterator: iterator of a `tf.data.Dataset` with this host's rows of all batches.
+            iterator: iterator of a `tf.data.Dataset` with this host's rows of all batches. If one
+                does not fit into memory, that is a `UserError`.
             steps: number of steps, of `batches_per_step` batches each.
-
-        Raises:
-            UserError: a batch does not fit into memory.
         """
         try:
             *sums, norm = self._run_steps(iterator, tf.constant(steps * self.batches_per_step))
@@ -350,10 +338,8 @@ class Engine:
     def compile_ahead(self, shapes: Sequence[tuple[int, int]], packed: bool = False) -> None:
         """Compiles for every shape by a forward and backward pass, without changing anything.
 
-        Shapes are (rows, length) of the batches of all replicas, which may hold packed rows.
-
-        Raises:
-            UserError: a batch does not fit into memory.
+        Shapes are (rows, length) of the batches of all replicas, which may hold packed rows. If one
+        does not fit into memory, that is a `UserError`.
         """
         is_classifier = self.model.kind == CLASSIFICATION
         sides = ("inputs", "targets") if is_classifier else self.model.features

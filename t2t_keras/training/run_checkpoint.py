@@ -141,13 +141,10 @@ class RunCheckpoints:
             kept = [prefix for prefix in found if prefix not in self._damaged]
             if self.keep:
                 best = os.path.join(self.directory, read_best(self.directory))
-                last_kept = self.run_started
+                last_kept, apart = self.run_started, 3600 * self.keep_every_hours
                 for prefix in kept[: -self.keep]:
                     written = os.path.getmtime(prefix + ".index")
-                    if (
-                        self.keep_every_hours
-                        and written - last_kept >= 3600 * self.keep_every_hours
-                    ):
+                    if apart and written - last_kept >= apart:
                         last_kept = written
                     elif prefix != best:
                         os.remove(prefix + ".index")  # first: without it the rest is no checkpoint

@@ -233,8 +233,7 @@ def mask_seeds(seed: int, step):
 class PhiloxKeepMask:
     """A `KeepMask` that uses raw Philox bits, which are the same with and without XLA.
 
-    Args:
-        seeds: [2] int64; the n-th mask uses [seeds[0], seeds[1] + n].
+    Of seeds [2] int64, the n-th mask uses [seeds[0], seeds[1] + n].
     """
 
     def __init__(self, seeds):
