@@ -22,6 +22,8 @@ INFERENCE_SETTINGS = (
 
 def check_settings(hp: HParams) -> None:
     """Raises UserError if the network does not support a value or a combination of values of `hp`."""
+    if not isinstance(hp, HParams):
+        raise UserError(f"hp must be settings, as from registry.hparams, got {hp!r:.99}.")
     hp.check("network")  # settings from a record have not been checked yet
     relative = hp.self_attention_type == "dot_product_relative"
     for name, needed in (("max_length", hp.pos == "emb"), ("max_relative_position", relative)):

@@ -228,6 +228,9 @@ def test_exports_answer_as_the_commands_do(run):
     scores = [float(line) for line in run.decode("self", "ab a\nb\n\n", mode="score_file")]
     assert loss == pytest.approx(scores, abs=1e-5)
     assert labels == run.decode("class", "xxx\nyy\n\n")
+    flags = (f"--decode_from_file={run.folder / 'lines.txt'}", "--decode_to_file=-", "--raw")
+    done = run.command("decode", f"--output_dir={run.folder / 'class'}", *flags, eagerly=True)
+    assert done.stderr.startswith("ignoring --raw: a class is one label")
     assert np.sum(classes["probabilities"], axis=1) == pytest.approx(1)
     loaded = t2t.load(str(run.folder / "class" / "export"))
     assert loaded.translate(["xxx", "yy"]) == labels[:2]

@@ -15,6 +15,7 @@ from t2t_keras.decoding import Translator, beam_search, greedy
 from t2t_keras.errors import UserError
 from t2t_keras.export import export_saved_model
 from t2t_keras.inspection.alignment import Heads, PairAligner, from_pharaoh
+from t2t_keras.network_settings import check_settings
 from t2t_keras.serving import SavedModel, TextClient
 from t2t_keras.text import (
     ClassLabelEncoder,
@@ -52,23 +53,15 @@ def test_one_text_is_not_many_letters(call):
 @pytest.mark.parametrize(
     ("call", "message"),
     [
-        (
-            lambda: Translator.translate(None, ["a", None]),
-            "lines takes strings, got None in place 2",
-        ),
-        (
-            lambda: Translator.translate(None, ["a"], ["b", "c"]),
-            "prefixes must be as many as lines, 1",
-        ),
+        (lambda: Translator.translate(None, ["a", None]), "lines takes strings, got None in place 2"),
+        (lambda: Translator.translate(None, ["a"], ["b", "c"]), "prefixes must be as many as lines, 1"),
         (lambda: Translator.translate(None, ["a"], phrases=["b"]), "phrases takes a list of texts"),
         (lambda: metrics.bleu(["a"], [b"a"]), "hypotheses takes strings, got b'a' in place 1"),
         (lambda: beam_search(search_model(), [2, 1]), r"must be ids \[B, S\], .* got shape \(2,\)"),
-        (
-            lambda: beam_search(search_model(), [[2, 1], [1]]),
-            r"must be ids \[B, S\], padded with 0: ",
-        ),
+        (lambda: beam_search(search_model(), [[2, 1], [1]]), r"must be ids \[B, S\], padded with 0: "),
+        (lambda: check_settings("transformer_base"), "hp must be settings, .* got 'transformer_base'"),
     ],
-)
+)  # fmt: skip
 def test_what_is_no_list_of_texts_or_of_ids_is_said(call, message):
     with pytest.raises(UserError, match=f"^[^\n]*{message}[^\n]*$"):
         call()

@@ -107,6 +107,8 @@ def translate_file(settings) -> None:
     job = Job("decode_from_file", settings)
     loaded = job.loaded
     translator = loaded.translator(settings, job.progress.warn)
+    if loaded.problem.num_classes:
+        options.warn_unused("a class is one label", "raw", "token_scores")
     if FLAGS.raw:
         translator.format_output = lambda inputs, output: output
 

@@ -250,6 +250,8 @@ def _sentencepiece() -> str | None:
         raise UserError(
             f"--sentencepiece={path} is neither {' nor '.join(MODEL_TYPES)} nor a file: give one."
         )
+    if path and path not in MODEL_TYPES:
+        warn_unused(f"{path} has a size of its own", "vocab_size")
     return path
 
 
