@@ -200,7 +200,7 @@ def test_a_set_says_what_has_no_effect_and_what_is_not_supported(capsys):
         hp = from_models()
         hp.parse("sampling_method=random").pretrained_model_dir = "/run"
         hp.add_hparam("stages", [1, 2])
-        return hp
+        return hp.parse_json(hp.to_json(indent=1))
 
     @settings.register_hparams
     def with_weights():

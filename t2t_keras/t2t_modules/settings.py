@@ -67,6 +67,10 @@ class HParams:
             self.set_hparam(name, list(value) if isinstance(value, tuple) else value)
         return self
 
+    def to_json(self, **kwargs: Any) -> str:
+        """Returns the values as a JSON object, without functions; takes what `json.dumps` does."""
+        return json.dumps({n: v for n, v in vars(self).items() if not callable(v)}, **kwargs)
+
     def parse_json(self, values_json: str) -> HParams:
         """Applies the values of a JSON object."""
         return self.override_from_dict(json.loads(values_json))
