@@ -213,10 +213,12 @@ class Text2textTmpdir(Text2TextProblem):
     EVAL_FILES = ("inputs.eval.txt", "targets.eval.txt")
 
     is_generate_per_split = True
+    _tmp_dir_override = None  # T2T's: the directory of the files, in place of tmp_dir
 
     def generate_samples(self, data_dir: PathLike, tmp_dir: PathLike, split: str) -> Samples:
+        place = Path(self._tmp_dir_override or tmp_dir)
         files = self.TRAIN_FILES if split == DatasetSplit.TRAIN else self.EVAL_FILES
-        for inputs, targets in translate.read_pairs(*(Path(tmp_dir) / name for name in files)):
+        for inputs, targets in translate.read_pairs(*(place / name for name in files)):
             yield {"inputs": inputs, "targets": targets}
 
 

@@ -220,7 +220,8 @@ def class_accuracy(logits, labels):
 # The same loss for Keras's own `compile` and `fit`
 
 _NO_WEIGHTS = (
-    "the own loss weighs all tokens equally: give no weights, or compile with another loss."
+    "the Transformer's own loss weighs all tokens equally: give no sample_weight or class_weight, or "
+    "compile with another loss."
 )
 
 

@@ -149,14 +149,10 @@ def test_training_data_is_cleaned_once(text, tmp_path):
         ("yield {'inputs': int('x')}", 10, "generate_samples, raised ValueError: invalid literal"),
         ("yield None + 1", 10, "generate_samples, raised TypeError: unsupported operand"),
         ("raise SystemExit(0)", 10, "generate_samples, raised SystemExit: 0"),
-        (
-            "yield {}\n    approx_vocab_size = property(lambda self: {}[0])",
-            11,
-            "raised KeyError: 0",
-        ),
+        ("yield {}\n    approx_vocab_size = property(lambda self: {}[0])", 11, "raised KeyError: 0"),
         ("def __init__(self):\n        pass", 0, "'was_reversed': give it the arguments that ten"),
     ],
-)
+)  # fmt: skip
 def test_an_error_of_a_users_problem_is_one_line(text, tmp_path, code, line, message):
     module = f"""from t2t_keras import data, registry
 

@@ -313,16 +313,10 @@ IDS = np.ones((4, 3), "int32")
     [
         (lambda model: model.fit([IDS, IDS], verbose=0), "got tuple"),
         (lambda model: model.fit(IDS, IDS, verbose=0), "got .*Tensor"),
-        (
-            lambda model: model.fit({"source": IDS, "target": IDS}, verbose=0),
-            "got 'source', 'target'",
-        ),
-        (
-            lambda model: model.predict({"inputs": IDS}, verbose=0),
-            "got 'inputs'; .* call t2t_keras",
-        ),
+        (lambda model: model.fit({"source": IDS, "target": IDS}, verbose=0), "got 'source', 'target'"),
+        (lambda model: model.predict({"inputs": IDS}, verbose=0), "got 'inputs'; .* call t2t_keras"),
     ],
-)
+)  # fmt: skip
 def test_what_a_call_needs_is_said(call, got, compiled):
     wanted = (
         r'Transformer takes a dict, {"inputs": ids, "targets": ids}, int32 \[B, length\] each, '

@@ -17,7 +17,7 @@ from unittest import mock
 import numpy as np
 import pytest
 
-from t2t_keras.data import Text2TextProblem, VocabType, generation
+from t2t_keras.data import Text2TextProblem, VocabType, generation, generator_utils
 from t2t_keras.data.generation import Cleaner, CleaningRules, read_counts
 from t2t_keras.data.records import pack
 from t2t_keras.data.shards import read_index
@@ -141,6 +141,7 @@ class Encoded(Digits):
     processes = 2
 
     def generate_encoded_samples(self, data_dir, tmp_dir, split):
+        yield None  # T2T leaves it out
         for number in range(200):
             yield {"inputs": [number + 2, 1], "targets": [1], "label": [number % 2]}
 
@@ -167,13 +168,19 @@ def test_shards_of_packed_problems_have_their_examples_in_rows(tmp_path):
     class Packed(Digits):
         packed_length, packed_spacing = 64, 1
 
+        def generate_samples(self, *arguments):
+            return (sample | {"idx": [1]} for sample in super().generate_samples(*arguments))
+
     def ids(number):
         return [*(ord(digit) + 2 for digit in str(number)), 1]
 
     generate(Packed(), tmp_path)
     path, numbers = tmp_path / "packed-train-00003-of-00005", [*range(3, 1000, 5)]
     random.Random(f"429459 {path.name}").shuffle(numbers)
-    assert examples(path) == list(pack((pair(ids(n), ids(n**2)) for n in numbers), 64, 1))
+    pairs = [pair(ids(n), ids(n**2)) for n in numbers]
+    assert examples(path) == list(pack(pairs, 64, 1))
+    plain = [generator_utils.to_example(each).SerializeToString() for each in pairs]
+    assert Packed()._pack_fn()(plain) == generator_utils.read_records(str(path))
 
 
 def test_what_is_left_out_is_counted_and_reported(tmp_path):
@@ -247,19 +254,13 @@ VOCABULARY = {"vocab_type": VocabType.SUBWORD, "approx_vocab_size": 50}
         (with_text("\ud83d") | {"cleaning": CleaningRules(duplicates=True)}, TEXT),
         (with_sample({"inputs": "1"}), FIELDS),
         (with_sample({"inputs": "1"}) | {"cleaning": CleaningRules(copies=True)}, FIELDS),
-        (
-            {"samples": [pair("1", "2") | {"idx": 3}, pair("1", "2")]},
-            "lack one of the fields inputs, targets, idx",
-        ),
+        ({"samples": [pair("1", "2") | {"idx": 3}, pair("1", "2")]}, "lack one of the fields inputs, targets, idx"),
         (with_sample(None), "^train sample 2 of given must be a dict of fields, got None"),
         ({"samples": None}, "^the train samples of given must be an iterable of dicts, got None"),
         ({"dataset_splits": [{"split": "train", "shards": "3"}]}, SHARDS + "'3'"),
-        (
-            {"max_samples_for_vocab": -1, **VOCABULARY},
-            "max_samples_for_vocab of given must be an integer of at least 0, got -1",
-        ),
+        ({"max_samples_for_vocab": -1, **VOCABULARY}, "max_samples_for_vocab of given must be an integer of at least 0, got -1"),
     ],
-)
+)  # fmt: skip
 def test_what_is_wrong_in_a_users_problem_is_one_line(
     tmp_path, monkeypatch, vocabulary, changes, message
 ):

@@ -48,6 +48,7 @@ def test_whatever_is_written_becomes_a_tree_of_the_words(words, tags):
         ("S NP DT JJ NN /NP , VP VBD ADVP RB /VP . /S", SENTENCE, Repairs(closings_added=1)),
         ("S NP DT JJ NN /NP , VP VBD ADVP RB /ADVP /VP .", SENTENCE, Repairs(closings_added=1)),
         (f"{TAGS} /S /VP", SENTENCE, Repairs(closings_dropped=2)),
+        (f"<UNK> {TAGS} <UNK>", SENTENCE, Repairs(symbols_dropped=2)),  # brackets of a rare label
         (TAGS.replace("/NP", "/NP /PP /NP"), SENTENCE, Repairs(closings_dropped=2)),
         (TAGS.replace("NN", "NN PP /PP"), SENTENCE, Repairs(phrases_dropped=1)),
         (TAGS.replace("NN", "NN ( <pad> /"), SENTENCE, Repairs(symbols_dropped=3)),

@@ -141,7 +141,11 @@ def test_vocabulary_of_another_problem_and_reserved_tokens(folders):
     class Borrower(Marked):
         use_vocab_from_other_problem = Marked()
 
+    class Speller(Borrower):
+        vocab_type = VocabType.CHARACTER
+
     data_dir, tmp_dir = folders
+    assert type(Speller().get_or_create_vocab(data_dir, tmp_dir)) is ByteTextEncoder  # as in T2T
     Borrower().generate_data(data_dir, tmp_dir)
     assert [path.name for path in data_dir.glob("vocab*")] == ["vocab.marked.64.subwords"]
     assert Borrower().vocab_filename == "vocab.marked.64.subwords"
@@ -256,7 +260,8 @@ def test_text2text_tmpdir(tmp_path):
         write_lines(tmp_path / f"{side}.train.txt", [f"  {line} " for line in lines])
         write_lines(tmp_path / f"{side}.eval.txt", lines[:1])
     problem = registry.problem("text2text_tmpdir")
-    problem.generate_data(tmp_path / "data", tmp_path)
+    problem._tmp_dir_override, problem.approx_vocab_size = tmp_path, 2.0**15
+    problem.generate_data(tmp_path / "data", tmp_path / "other")
     assert stored(problem, "train", tmp_path / "data") == PAIRS
     assert stored(problem, "dev", tmp_path / "data") == [(ENGLISH[0], GERMAN[0])]
     assert problem.vocab_filename == "vocab.text2text_tmpdir.32768.subwords"

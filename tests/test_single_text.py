@@ -104,6 +104,8 @@ def test_chopped_text_is_one_stream_of_examples_as_long_as_the_problem_says(tmp_
     assert {batch["targets"].shape for batch in t2t_s} == {(16, 5)}  # 32 // 2 rows
     (tmp_path / "text.gz").write_bytes(gzip.compress(b" a  b"))
     assert [*problem.filepath_to_unicode_strings(tmp_path / "text.gz")] == [" a  b"]
+    with pytest.raises(UserError, match=r"Cannot read .*absent: No such file"):
+        next(problem.filepath_to_unicode_strings(tmp_path / "absent"))
     (tmp_path / "targets.train.txt").write_text(" a  b\n\nc\n")
     assert [*registry.problem("text2self_tmpdir").lines(tmp_path, "train")] == [" a  b", "c"]
 

@@ -16,8 +16,8 @@ from t2t_keras.export import export_saved_model
 from t2t_keras.text import ByteTextEncoder, ClassLabelEncoder, SubwordTextEncoder, TokenTextEncoder
 
 t2t_modules.install("no directory of users")
-NAMES = ("generator_utils", "problem", "text_encoder", "text_problems", "translate")
-generator_utils, problem, text_encoder, text_problems, translate = (
+NAMES = "generator_utils", "problem", "text_encoder", "text_problems", "translate", "wsj_parsing"
+generator_utils, problem, text_encoder, text_problems, translate, wsj_parsing = (
     importlib.import_module(f"tensor2tensor.data_generators.{name}") for name in NAMES
 )
 SUBWORDS = SubwordTextEncoder.build_to_target_size(30, {"low_": 3, "lower": 2}, 2, 2.0)
@@ -66,6 +66,7 @@ class Wider(text_encoder.TokenTextEncoder):
         ),
         (lambda: text_problems.mlperf_log.transformer_print(key="k"), {"key": "k"}),
         (lambda: problem.TaskID.COLA, 6),
+        (lambda: wsj_parsing.words_and_tags_from_wsj_tree("(TOP (A b))"), ("b", "A")),
         (lambda: (problem.DatasetSplit.EVAL, problem.SpaceID.DE_TOK), ("dev", 8)),
     ],
 )
@@ -135,7 +136,8 @@ def test_samples_from_files(tmp_path, capsys):
     assert [*t.text2text_txt_iterator_with_index(a, b)] == [{**both[n], "idx": [n]} for n in (0, 1)]
     assert next(t.text2text_distill_iterator(a, b, b)) == {**both[0], "dist_targets": "1"}
     assert [*t.text2self_txt_iterator(txt_path=a)] == [{"targets": "one"}, {"targets": "two"}]
-    assert [*t.text2text_txt_tab_iterator(tabs)] == [{"inputs": "x", "targets": "y\tz"}]
+    assert [*t.text2text_txt_tab_iterator(f"{tabs}*")] == [{"inputs": "x", "targets": "y\tz"}]
+    assert [*t.text2text_txt_tab_iterator(tabs)] == [*t.text2text_txt_tab_iterator(f"{tabs}*")]
     assert [each["label"] for each in t.text2class_txt_iterator(a, b)] == [1, 2]
     assert [each["label"] for each in t.text2class_txt_iterator(b, a, ["two", "one"])] == [1, 0]
     made = translate.character_generator(b, b, ByteTextEncoder(), eos=1)
@@ -146,7 +148,11 @@ def test_samples_from_files(tmp_path, capsys):
     samples = [{"inputs": "b", "targets": "a", "n": 7}]
     encoded = t.text2text_generate_encoded(samples, WORDS, inputs_prefix="a ")
     assert [*encoded] == [{"inputs": [4, 3, 1], "targets": [4, 1], "n": 7}]
-    prefix = translate.compile_data(tmp_path, [["", ("a", "a")]], "out")
+    source = [["", ("a", "a")]]
+    given = tmp_path, tmp_path, "dev", t.text2text_txt_iterator
+    own = type("Own", (translate.TranslateProblem,), {"source_data_files": lambda *_: source})
+    assert [*own().generate_samples(*given)][1] == {"inputs": "two", "targets": "two"}
+    prefix = translate.compile_data(tmp_path, source, "out")
     assert [open(f"{prefix}.lang{n}").read() for n in (1, 2)] == ["one\ntwo\n"] * 2
     with pytest.raises(UserError, match="is not supported: leave it out"):
         translate.compile_data(tmp_path, [], "out", ["txt"])
@@ -161,7 +167,7 @@ def test_a_context_is_stored(tmp_path):
             yield {"inputs": "a", "context": "b", "targets": "c"}
 
     Answers().generate_data(tmp_path, tmp_path)
-    vocab = Answers().get_or_create_vocab(tmp_path, None)
+    vocab = Answers().feature_encoders(tmp_path)["context"]
     stored = {"inputs": "a", "context": "b", "targets": "c"}.items()
     stored = {field: [*vocab.encode(text), 1] for field, text in stored}
     assert [*stored_examples(tmp_path / "answers-train-00000-of-00001")] == [stored]

@@ -453,13 +453,23 @@ def _packed(
 ) -> Iterator[dict[str, Lists]]:
     """Yields blocks of the rows that examples are packed into."""
     examples = (
-        {field: ids.tolist() for field, ids in zip(block, row, strict=True)}
+        {f: ids.tolist() for f, ids in zip(block, row, strict=True) if f in shard_files.SIDES}
         for block in blocks
         for row in zip(*(np.split(a.values, a.starts[1:-1]) for a in block.values()), strict=True)
     )
     packed = records.pack(examples, length, spacing)
     while rows := list(itertools.islice(packed, _WRITTEN_AT_ONCE)):
         yield records.columns({field: [row[field] for row in rows] for field in rows[0]})
+
+
+def pack_serialised(
+    examples: Sequence[bytes], sides: Sequence[str], length: int, spacing: int
+) -> list[bytes]:
+    """Packs serialised examples into rows."""
+    block = shard_files.parsed_examples(examples, lambda number: (Path("example"), number), sides)
+    packed = map(records.serialize, _packed([block], length, spacing))
+    split = (np.split(rows.values, rows.starts[1:-1]) for rows in packed)
+    return [row.tobytes() for rows in split for row in rows]
 
 
 def run_ordered(

@@ -92,7 +92,8 @@ def text2text_txt_iterator_with_index(
 
 def text2text_txt_tab_iterator(txt_path: str) -> Iterator[Sample]:
     """Yields {"inputs": text, "targets": text} of lines with a tab in between."""
-    for inputs, tab, targets in (line.partition("\t") for line in txt_line_iterator(txt_path)):
+    read = txt_line_sharded_iterator if txt_path.endswith("*") else txt_line_iterator
+    for inputs, tab, targets in (line.partition("\t") for line in read(txt_path)):
         if tab:
             yield {"inputs": inputs.strip(), "targets": targets.strip()}
 
@@ -129,7 +130,7 @@ def txt_and_label_iterator(txt_path: str) -> Iterator[tuple[str, int]]:
 
 def _text_and_label(line: str) -> tuple[str, int]:
     text, _, label = line.rpartition("\tExtra_Label:")
-    if not label.strip().isdigit():
+    if not label.strip().removeprefix("-").isdecimal():
         raise UserError(f"{line!r} does not end in a tab and 'Extra_Label: NUMBER'.")
     return text, int(label)
 

@@ -211,7 +211,7 @@ def _measure(path: Path, sides: Sequence[str]) -> Table:
         for records in chunks.prefetch(1):
             sizes = tf.strings.length(records).numpy()
             columns["sizes"].append(sizes.astype(np.uint32))
-            for side, ids in _parsed(records.numpy().tolist(), place, sides).items():
+            for side, ids in parsed_examples(records.numpy().tolist(), place, sides).items():
                 columns[side].append(ids.lengths.astype(np.uint32))
             first += len(sizes)
     except tf.errors.DataLossError as error:
@@ -222,7 +222,7 @@ def _measure(path: Path, sides: Sequence[str]) -> Table:
     return {field: np.concatenate(column or none) for field, column in columns.items()}
 
 
-def _parsed(
+def parsed_examples(
     records: Sequence[bytes], place: Callable[[int], tuple[Path, int]], sides: Sequence[str]
 ) -> dict[str, Lists]:
     """Parses serialised examples; returns the ids of each side. `place` gives shard and number of a row."""
@@ -235,7 +235,7 @@ def _parsed(
     # TensorFlow's message quotes the record, which fails to decode in Python if it is not UTF-8.
     except (tf.errors.InvalidArgumentError, UnicodeDecodeError):
         for row, record in enumerate(records if len(records) > 1 else []):
-            _parsed([record], lambda _, row=row: place(row), sides)  # type: ignore[misc]
+            parsed_examples([record], lambda _, row=row: place(row), sides)  # type: ignore[misc]
         raise _not_an_example(*place(0), sides) from None
     examples = {
         side: Lists(ids.flat_values.numpy(), np.diff(ids.row_splits.numpy()))
@@ -319,7 +319,7 @@ class StoredExamples:
             damaged = next(n for n, record in enumerate(framed) if record != whole[n])
             path, place = self.place(rows[damaged])
             raise UserError(f"Example {place} of the shard {path} is damaged: {_AGAIN}.")
-        parsed = _parsed(parts, lambda number: self.place(rows[number]), [*self._lengths])
+        parsed = parsed_examples(parts, lambda number: self.place(rows[number]), [*self._lengths])
         for side, ids in parsed.items():
             if (ids.lengths != self._lengths[side][rows]).any():
                 raise UserError(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import itertools
 import os
 import random
@@ -14,7 +15,13 @@ from typing import Any
 import numpy as np
 
 from t2t_keras import text
-from t2t_keras.data.generation import CleaningRules, Generation, Sample, generating_alone
+from t2t_keras.data.generation import (
+    CleaningRules,
+    Generation,
+    Sample,
+    generating_alone,
+    pack_serialised,
+)
 from t2t_keras.data.problem import DatasetSplit, Problem, VocabType, missing_hook, shards_by_split
 from t2t_keras.data.shards import PathLike, shard_paths
 from t2t_keras.errors import UserError, explained, require_one_of
@@ -66,8 +73,6 @@ class Text2TextProblem(Problem):
     """The problem whose vocabulary this problem uses; None: it has its own."""
     batch_size_means_tokens: bool = True
     """True: the hparam `batch_size` counts tokens, for every problem."""
-    _pack_fn = staticmethod(lambda: None)
-    """What a `generate_data` of users may give T2T's `shuffle_dataset`: it packs nothing."""
     text_fields: Sequence[str] = ()
     """The fields of a sample that the vocabulary is for; by default all `sides`."""
 
@@ -110,12 +115,19 @@ class Text2TextProblem(Problem):
         return 2.0 if self.vocab_type == VocabType.CHARACTER else 1.0
 
     @property
+    def _vocab_owner(self) -> Any:
+        of_characters = self.vocab_type == VocabType.CHARACTER  # first, as in T2T
+        return None if of_characters else self.use_vocab_from_other_problem
+
+    @property
     def vocab_filename(self) -> str | None:
         """The name of the vocabulary file in `data_dir`; None for characters."""
-        if self.use_vocab_from_other_problem is not None:
-            return self.use_vocab_from_other_problem.vocab_filename
+        if self._vocab_owner is not None:
+            return self._vocab_owner.vocab_filename
         if self.vocab_type in (VocabType.SUBWORD, VocabType.SENTENCEPIECE):
-            return f"vocab.{self.dataset_filename()}.{self.approx_vocab_size}.{self.vocab_type}"
+            return (
+                f"vocab.{self.dataset_filename()}.{int(self.approx_vocab_size)}.{self.vocab_type}"
+            )
         if self.vocab_type == VocabType.TOKEN:
             return f"vocab.{self.dataset_filename()}.{VocabType.TOKEN}"
         return None
@@ -140,8 +152,8 @@ class Text2TextProblem(Problem):
 
         An absent file is a `UserError` if `force_get`, or without a `tmp_dir` of source files.
         """
-        if (other := self.use_vocab_from_other_problem) is not None:
-            return other.get_or_create_vocab(data_dir, tmp_dir, force_get)
+        if self._vocab_owner is not None:
+            return self._vocab_owner.get_or_create_vocab(data_dir, tmp_dir, force_get)
         kinds = [kind for name, kind in vars(VocabType).items() if name.isupper()]
         require_one_of(f"vocab_type of {self.name}", self.vocab_type, kinds)
         if self.vocab_filename is None:
@@ -180,8 +192,8 @@ class Text2TextProblem(Problem):
         return encoder
 
     def feature_encoders(self, data_dir: PathLike) -> dict:
-        """Returns the encoder that "inputs" and "targets" share; its vocabulary must exist."""
-        return dict.fromkeys(self.sides, self.get_or_create_vocab(data_dir, None, force_get=True))
+        """Returns the encoder that all texts of a sample share; its vocabulary must exist."""
+        return dict.fromkeys(self.text_fields, self.get_or_create_vocab(data_dir, None, True))
 
     def get_or_create_encoders(self, data_dir: PathLike, tmp_dir: PathLike) -> dict[str, Any]:
         """Hook: returns the encoder of each side for generating data; builds the vocabulary if absent."""
@@ -230,6 +242,11 @@ class Text2TextProblem(Problem):
                 else:
                     self._generate(data_dir, tmp_dir, generation)
 
+    def _pack_fn(self) -> Callable[[list[bytes]], list[bytes]] | None:
+        """Returns what a `generate_data` of users gives T2T's `shuffle_dataset`: it packs examples."""
+        how = {"sides": self.sides, "length": self.packed_length, "spacing": self.packed_spacing}
+        return functools.partial(pack_serialised, **how) if self.packed_length else None
+
     def _report_unused_settings(self, split: str, data_dir: PathLike) -> None:
         """Prints a line if the user gave settings that have no effect on existing shards."""
         given, own_seed = vars(self), type(self).random_seed  # a flag sets the instance's attribute
@@ -273,6 +290,8 @@ def whole_samples(
     if not isinstance(samples, Iterable):
         raise _wrong(problem, f"the {split} samples", "an iterable of dicts", samples)
     for number, sample in enumerate(samples, start=1):
+        if sample is None and encoded:  # T2T leaves it out
+            continue
         if not isinstance(sample, Mapping):
             raise _wrong(problem, f"{split} sample {number}", "a dict of fields", sample)
         fields = fields or [*sample]
@@ -387,7 +406,7 @@ class ChoppedTextProblem(Text2SelfProblem):
 
     def filepath_to_unicode_strings(self, filepath: str) -> Iterator[str]:
         """Hook: yields the text of a file in pieces of any length; default: all, without invalid UTF-8."""
-        with open(filepath, "rb") as stored:
+        with explained(f"Cannot read {filepath}", OSError), open(filepath, "rb") as stored:
             yield decompressed(stored, str(filepath)).read().decode("utf-8", "ignore")
 
     def documents(self, tmp_dir: PathLike, split: str) -> Iterator[str]:

@@ -19,6 +19,7 @@ from typing import Any, NamedTuple, Protocol
 from t2t_keras.data.generation import Cleaner, CleaningRules
 from t2t_keras.data.problem import SPLITS, DatasetSplit, VocabType, missing_hook
 from t2t_keras.data.sources import (
+    compile_data,
     local_sources,
     read_pairs,
     read_sources,
@@ -66,15 +67,24 @@ class TranslateProblem(Text2TextProblem):
         """Hook: returns the sources to use; default: all."""
         return list(sources)
 
-    def generate_samples(self, data_dir: PathLike, tmp_dir: PathLike, split: str) -> Samples:
-        """Yields the pairs of all sources of a split; drops pairs with an empty side."""
+    def generate_samples(
+        self, data_dir: PathLike, tmp_dir: PathLike, split: str, custom_iterator: Any = None
+    ) -> Samples:
+        """Yields the pairs of all sources of a split; drops pairs with an empty side.
+
+        A `custom_iterator` makes samples of two files, in which all these pairs are (T2T's).
+        """
         if self.datatypes_to_clean:
             raise UserError(
                 f"The problem {self.name} asks for T2T's cleaning of {self.datatypes_to_clean}, which "
                 "is not supported: remove datatypes_to_clean and use the --clean_* flags."
             )
         sources = self.available(tmp_dir, self.source_data_files(split))
-        yield from self.samples_of_pairs(read_sources(tmp_dir, sources, self.dropped))
+        if custom_iterator:
+            path = compile_data(tmp_dir, sources, f"{self.name}-compiled-{split}")
+            yield from custom_iterator(f"{path}.lang1", f"{path}.lang2")
+        else:
+            yield from self.samples_of_pairs(read_sources(tmp_dir, sources, self.dropped))
 
     def generate_text_for_vocab(self, data_dir: PathLike, tmp_dir: PathLike) -> Iterator[str]:
         """Yields about a million characters of each file, from lines spread over the file."""

@@ -61,9 +61,14 @@ def repair_tree(
     """
     given, symbols = words_of(words), words_of(tags)
     usable = [symbol for symbol in symbols if not _NO_SYMBOL.search(symbol)]
-    events = _exact(usable)
     added = dropped = 0
-    if events is None or sum(event.is_tag for event in events) != len(given):
+    known = [symbol for symbol in usable if symbol != UNKNOWN_SYMBOL]
+    for read in (usable, known):  # the unknown ones are tags, or else brackets
+        events = _exact(read)
+        if events is not None and sum(event.is_tag for event in events) == len(given):
+            usable = read
+            break
+    else:
         events, added, dropped = _balanced(usable)
     tagged = [event.label for event in events if event.is_tag]
     tag_of_word = _align(given, tagged, realign)
@@ -219,6 +224,7 @@ VBG VBN VBP VBZ WDT WP WP$ WRB # $ . , : '' `` -LRB- -RRB- ADD AFX GW HYPH NFP X
 """  # with those of the English Web Treebank
 PHRASES, TAGS = frozenset(_PHRASES.split()), frozenset(_TAGS.split())
 
+UNKNOWN_SYMBOL = "<UNK>"  # in the vocabulary of tags
 UNKNOWN_TAG = "XX"  # of words that have none
 
 # The tags of punctuation marks that have only one possible tag.

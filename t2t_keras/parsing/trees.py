@@ -228,6 +228,9 @@ def linearize(tree: Tree | str) -> tuple[str, str]:
     return " ".join(words), " ".join(symbols[1:-1])
 
 
+words_and_tags_from_wsj_tree = linearize  # T2T's name
+
+
 def strip_for_parsing(tree: Tree) -> Tree | None:
     """Strips a tree to what parsers are trained and scored on: words and plain phrases, with root `TOP`.
 

@@ -35,6 +35,7 @@ _CONTENTS: dict[str, tuple[str, ...]] = {
     "data_generators.text_encoder": (_SETTINGS, "text", "text.encoders", "ids"),
     "data_generators.text_problems": (_UTILS, "data", "data.text_problem"),
     "data_generators.tokenizer": ("text.tokenizer",),
+    "data_generators.wsj_parsing": ("parsing.trees",),
     "data_generators.translate": (_UTILS, "data.sources", "data"),
     "utils.registry": (_SETTINGS, "registry"),
     **dict.fromkeys(("layers.common_hparams", "layers.modalities"), (_SETTINGS,)),

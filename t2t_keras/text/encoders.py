@@ -219,12 +219,13 @@ class SubwordTextEncoder(TensorEncoder):
     """
 
     def __init__(self, filename: str | os.PathLike[str] | None = None):
-        """Reads a vocabulary file: one subtoken per line, in single, double or no quotes.
+        """Reads a vocabulary file: one subtoken per line, in single, double or no quotes; None: no subtokens.
 
         Raises:
             UserError: the file cannot be read or is not a vocabulary.
         """
-        self._set_subtokens(lines.read_vocabulary(filename, of_subwords=True) if filename else [])
+        known = [] if filename is None else lines.read_vocabulary(filename, of_subwords=True)
+        self._set_subtokens(known)
 
     @classmethod
     def build_from_generator(
