@@ -198,7 +198,7 @@ class ParsingIcelandic16k(TwoVocabularyProblem):
         super().hparams(defaults, model_hparams)
         defaults.vocab_size["targets"] = 2**8
 
-    def generate_samples(self, data_dir: PathLike, tmp_dir: PathLike, split: str) -> Samples:
+    def generate_samples(self, data_dir: PathLike, tmp_dir: PathLike, split: str, *_) -> Samples:
         """Yields the pairs of a file; drops those with an empty side or without a tab."""
         return self.samples_of_pairs(_pairs(tmp_dir, split))
 

@@ -317,7 +317,7 @@ def error_of_user_code(error: BaseException) -> UserError | None:
             return UserError(f"{place}, raised {type(error).__name__}: {error}")
         if frame.filename.startswith(package + os.sep):
             # A call with arguments that a function does not have is no frame of that function.
-            registered = filter(None, (*_problems.values(), *_sets.values()))
+            registered: Any = filter(None, (*_problems.values(), *_sets.values()))
             kinds = (k for r in registered for k in getattr(r, "__mro__", (r,)) if not _is_ours(k))
             theirs = tuple(f"{kind.__qualname__}{end}" for kind in kinds for end in (".", "("))
             if isinstance(error, TypeError) and str(error).startswith(theirs):

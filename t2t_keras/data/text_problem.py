@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 import itertools
 import os
 import random
@@ -244,8 +243,9 @@ class Text2TextProblem(Problem):
 
     def _pack_fn(self) -> Callable[[list[bytes]], list[bytes]] | None:
         """Returns what a `generate_data` of users gives T2T's `shuffle_dataset`: it packs examples."""
-        how = {"sides": self.sides, "length": self.packed_length, "spacing": self.packed_spacing}
-        return functools.partial(pack_serialised, **how) if self.packed_length else None
+        if not (length := self.packed_length):
+            return None
+        return lambda examples: pack_serialised(examples, self.sides, length, self.packed_spacing)
 
     def _report_unused_settings(self, split: str, data_dir: PathLike) -> None:
         """Prints a line if the user gave settings that have no effect on existing shards."""

@@ -292,7 +292,7 @@ class SubwordTextEncoder(TensorEncoder):
     ) -> None:
         """Takes the subtokens that counted tokens have so often (T2T's name)."""
         given = token_counts, min_count, min_count, max_subtoken_length, reserved_tokens
-        self._set_subtokens(self.build_to_target_size(1, *given, num_iterations)._entries)
+        self._set_subtokens([*self.build_to_target_size(1, *given, num_iterations)._entries])
 
     def _set_subtokens(self, subtokens: list[str]) -> None:
         self._entries = subtokens
