@@ -8,6 +8,7 @@ import re
 import sys
 import traceback
 from collections.abc import Callable
+from itertools import chain
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -317,10 +318,11 @@ def error_of_user_code(error: BaseException) -> UserError | None:
             return UserError(f"{place}, raised {type(error).__name__}: {error}")
         if frame.filename.startswith(package + os.sep):
             # A call with arguments that a function does not have is no frame of that function.
-            registered: Any = filter(None, (*_problems.values(), *_sets.values()))
-            kinds = (k for r in registered for k in getattr(r, "__mro__", (r,)) if not _is_ours(k))
-            theirs = tuple(f"{kind.__qualname__}{end}" for kind in kinds for end in (".", "("))
-            if isinstance(error, TypeError) and str(error).startswith(theirs):
+            bases = (kind.__mro__[:-1] for kind in filter(None, _problems.values()))
+            called: list[Any] = [*chain.from_iterable(bases), *_sets.values()]
+            theirs = [each for each in called if not _is_ours(each)]
+            starts = tuple(f"{each.__qualname__}{end}" for each in theirs for end in (".", "("))
+            if isinstance(error, TypeError) and str(error).startswith(starts):
                 return UserError(f"{error}: give it the arguments that tensor2tensor calls it with")
             break
     return None
