@@ -199,7 +199,7 @@ def refused(server, message, **options):
 
 
 def test_addresses_without_such_a_server(grpc_address, rest_address):
-    for server in ("localhost", "localhost:8500/v1", "ftp://localhost:8500", ""):
+    for server in ("localhost", "localhost:8500/v1", "ftp://localhost:8500", "http://[::1:80", ""):
         refused(server, "is HOST:PORT for gRPC, http://HOST:PORT for REST")
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))  # bound, not listened at

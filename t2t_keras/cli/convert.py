@@ -82,11 +82,12 @@ def load_keras(path: str):
     """Loads a `Transformer` from a `.keras` file."""
     import keras
 
+    from t2t_keras.classifier import TransformerClassifier  # registers its name with Keras
     from t2t_keras.transformer import Transformer
 
     with explained(f"{path} cannot be read", Exception):  # whatever Keras raises for a damaged file
         model = keras.models.load_model(path, compile=False)
-    if not isinstance(model, Transformer):
+    if not isinstance(model, Transformer | TransformerClassifier):
         raise UserError(f"{path} contains a {type(model).__name__}, not a Transformer.")
     return model
 

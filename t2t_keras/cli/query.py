@@ -68,7 +68,7 @@ def answer_lines(client) -> None:
 
 
 def answer(client, text: str) -> None:
-    """Prints hypotheses and scores, separated by tabs, in T2T's format."""
+    """Prints hypotheses and scores, separated by tabs, as t2t-keras-decode does."""
     [found] = client.translate([text])
     if found.truncated:
         print("too long: only the first part is translated", file=sys.stderr)

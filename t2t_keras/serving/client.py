@@ -127,12 +127,12 @@ class TextClient:
         return encoder.decode(spelled(encoder, ids))
 
 
-def _bytes(text: str | bytes) -> bytes:
-    return text if isinstance(text, bytes) else text.encode("utf-8", "surrogateescape")
+def _bytes(text: str | bytes, errors: str = "surrogatepass") -> bytes:
+    return text if isinstance(text, bytes) else text.encode("utf-8", errors)
 
 
 def _string(text: str | bytes) -> str:
-    return _bytes(text).decode("utf-8", "ignore")
+    return _bytes(text, "surrogateescape").decode("utf-8", "ignore")
 
 
 def connect(server: str, name: str, timeout: float = 10.0) -> _RestModel | _GrpcModel:
@@ -146,7 +146,7 @@ def connect(server: str, name: str, timeout: float = 10.0) -> _RestModel | _Grpc
     Raises:
         UserError: the address has neither form, or the package for gRPC is missing.
     """
-    if re.fullmatch(r"https?://[^/\s]+/?", server):
+    if re.fullmatch(r"https?://([^][/\s]+|\[[\w:.%]+\](:\d+)?)/?", server):
         return _RestModel(server.rstrip("/"), name, timeout)
     if re.fullmatch(r"[^/\s]+:\d{1,5}", server):
         return _GrpcModel(server, name, timeout)
@@ -207,7 +207,8 @@ class _RestModel(_ServedModel):
                 content = response.read(ANSWER_BYTES + 1)
             if len(content) > ANSWER_BYTES:
                 raise ValueError(f"The answer is longer than {ANSWER_BYTES:,} bytes.")
-            if not content.startswith(b"{"):
+            of_another = response.status != 200 and b'"error"' not in content
+            if of_another or not content.startswith(b"{"):
                 raise ValueError(f"Its answer is {response.status} {response.reason}, no JSON.")
             answer = json.loads(content)
             if "error" in answer:

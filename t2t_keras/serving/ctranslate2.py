@@ -51,6 +51,8 @@ class CTranslate2Translator:
         self.encoders, self.positions = read_encoders(directory)
         what = f"{directory} cannot be loaded by CTranslate2"
         with explained(what, RuntimeError, ValueError, TypeError):
+            if options.get("inter_threads") == 0:  # no workers: a translation would wait for ever
+                raise ValueError("inter_threads must be 1 or more, got 0")
             self.engine = package.Translator(directory, **options)
         self._source_tokens, target_tokens = (
             tokens(self.encoders[side], self.encoders[side].vocab_size)
