@@ -15,6 +15,7 @@ from t2t_keras.data.translate import TwoVocabularyProblem, read_pairs
 from t2t_keras.files import atomic_write, read_json, write_json
 from t2t_keras.parsing import Tree
 from t2t_keras.parsing.grammar import TagEncoder, learn_grammar
+from t2t_keras.parsing.repair import UNKNOWN_SYMBOL
 from t2t_keras.registry import register_problem
 from t2t_keras.text import TokenTextEncoder
 from t2t_keras.text.lines import iterate_lines
@@ -101,9 +102,6 @@ class WsjParsing(ParsingProblem):
 
 # Tags and brackets as tokens
 
-UNKNOWN = "<UNK>"
-"""The token for tags and brackets that do not occur in the training trees."""
-
 
 class TagTokens(ParsingProblem):
     """A parsing problem with subwords for inputs, and tags and brackets as single tokens for targets.
@@ -128,7 +126,8 @@ class TagTokens(ParsingProblem):
             samples = self.generate_samples(data_dir, tmp_dir, DatasetSplit.TRAIN)
             symbols = {symbol for sample in samples for symbol in sample["targets"].split()}
             with atomic_write(path) as partial:
-                TokenTextEncoder(vocab_list=[UNKNOWN, *sorted(symbols)]).store_to_file(partial)
+                encoder = TokenTextEncoder(vocab_list=[UNKNOWN_SYMBOL, *sorted(symbols)])
+                encoder.store_to_file(partial)
         if not learned.exists():
             samples = self.generate_samples(data_dir, tmp_dir, DatasetSplit.TRAIN)
             write_json(learned, learn_grammar(itertools.islice(samples, _GRAMMAR_TREES)))
@@ -140,7 +139,7 @@ class TagTokens(ParsingProblem):
         if not path.exists():
             raise absent_vocabulary(self, path)
         # Version 0.1.0 built the vocabulary from all splits, without "<UNK>", and wrote no grammar.
-        unknown = UNKNOWN if UNKNOWN in path.read_text("utf-8").split() else None
+        unknown = UNKNOWN_SYMBOL if UNKNOWN_SYMBOL in path.read_text("utf-8").split() else None
         tags = TagEncoder(path, replace_oov=unknown)
         if learned.exists():
             tags.grammar = read_json(learned, {"tags": dict, "openings": int}, "delete it")
@@ -198,7 +197,7 @@ class ParsingIcelandic16k(TwoVocabularyProblem):
         super().hparams(defaults, model_hparams)
         defaults.vocab_size["targets"] = 2**8
 
-    def generate_samples(self, data_dir: PathLike, tmp_dir: PathLike, split: str, *_) -> Samples:
+    def generate_samples(self, data_dir: PathLike, tmp_dir: PathLike, split: str) -> Samples:  # type: ignore[override]
         """Yields the pairs of a file; drops those with an empty side or without a tab."""
         return self.samples_of_pairs(_pairs(tmp_dir, split))
 

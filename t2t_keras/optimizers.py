@@ -287,8 +287,8 @@ class Adafactor(_WithSlots):
         learning_rate: a float or a schedule.
         beta_1: decay of the mean of updates; 0 for none (T2T's `optimizer_adafactor_beta1`).
         beta_2: decay of the second moment if `decay_type` is "adam".
-        decay_type: decay of the second moment at update t = 1, 2, ...; a `UserError` unless "pow",
-            1 - t^-memory_exponent, or "adam", beta_2 with Adam's bias correction.
+        decay_type: decay of the second moment at update t = 1, 2, ...: "pow" is
+            1 - t^-memory_exponent, "adam" is beta_2 with Adam's bias correction; others are a `UserError`.
         memory_exponent: see `decay_type`.
         clipping_threshold: the largest root mean square of an update before the rate, or None.
         factored: True stores second moments of matrices per row and column.

@@ -211,9 +211,8 @@ def main():
         dropout = engine("layer_prepostprocess_dropout=0.3", distribute="mirrored")
         figures["masks"] = {"dropout": losses(dropout), "none": losses(many)}
     else:
-        figures = {
-            "plain": trained_alike(f"weight_decay=0.01,{ACCUMULATED}", 7, "auto", ema=0.5)[0]
-        }
+        plain, *_ = trained_alike(f"weight_decay=0.01,{ACCUMULATED}", 7, "auto", ema=0.5)
+        figures = {"plain": plain}
     with open(path, "w", encoding="utf-8") as file:
         json.dump(figures, file)
 

@@ -318,10 +318,8 @@ IDS = np.ones((4, 3), "int32")
     ],
 )  # fmt: skip
 def test_what_a_call_needs_is_said(call, got, compiled):
-    wanted = (
-        r'Transformer takes a dict, {"inputs": ids, "targets": ids}, int32 \[B, length\] each, '
-    )
-    with pytest.raises(t2t.errors.UserError, match=wanted + got):
+    start = r'Transformer takes a dict, {"inputs": ids, "targets": ids}, int32 \[B, length\] each, '
+    with pytest.raises(t2t.errors.UserError, match=start + got):
         call(compiled(NO_DROPOUT))
 
 

@@ -296,12 +296,10 @@ def test_sinusoids(kind, formula, channels):
     np.testing.assert_allclose(far[0], formula(2000, channels), atol=5e-4)
 
 
-@pytest.mark.parametrize(
-    "settings", [{}, {"kind": "timing_paper"}, {"kind": "emb", "max_length": 3}]
-)
-def test_start_and_given_positions(settings):
+@pytest.mark.parametrize("kind", [{}, {"kind": "timing_paper"}, {"kind": "emb", "max_length": 3}])
+def test_start_and_given_positions(kind):
     x = random_tensor(2, 5, 7)
-    layer = PositionEncoding(**settings)
+    layer = PositionEncoding(**kind)
     whole = np.asarray(layer(x))
     for i in range(5):
         np.testing.assert_allclose(layer(x[:, i : i + 1], start=i)[:, 0], whole[:, i], atol=1e-6)

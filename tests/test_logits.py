@@ -42,10 +42,9 @@ def rarer_log_p(model, source, prefixes):
 def test_beam_search_counts_changed_probabilities():
     """Scores and order are those of a search whose model has the changed distribution."""
     settings = {"beam_size": 3, "extra_length": 4, "top_beams": 2}
-    ids, scores = decoding.beam_search(
-        search_model(), SOURCE, **settings, logits_processors=[rarer()]
-    )
-    wanted = reference(search_model(), SOURCE, 3, 0.6, 4, 2, rarer_log_p)
+    model = search_model()
+    ids, scores = decoding.beam_search(model, SOURCE, **settings, logits_processors=[rarer()])
+    wanted = reference(model, SOURCE, 3, 0.6, 4, 2, rarer_log_p)
     assert_equal(ids, scores, wanted)
     plain = reference(search_model(), SOURCE, 3, 0.6, 4, 2)
     assert [row[0][1] for row in wanted] != [row[0][1] for row in plain]

@@ -124,13 +124,17 @@ def source(kind, files, folder, content):
         assert pair is None or [*map(type, pair)] == [str, str]
 
 
+class Response(io.BytesIO):
+    status, reason = 200, "OK"
+
+
 def answer(before, after, folder, content):
     decoded, answers = [], iter([*before, content, *after])
     encoder = SimpleNamespace(encode=lambda text: [5], vocab_size=20)
     encoder.decode = lambda ids: str(decoded.extend(ids))
     model = connect("http://localhost:1", "turner")
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("urllib.request.urlopen", lambda *_, **__: io.BytesIO(next(answers)))
+        patch.setattr("urllib.request.urlopen", lambda *_, **__: Response(next(answers)))
         [found] = TextClient(model, encoders=dict.fromkeys(SIDES, encoder)).translate(["x"])
     types = [str] * len(found.texts) + [float] * len(found.texts) + [bool]
     assert [*map(type, [*found.texts, *found.scores, found.truncated])] == types

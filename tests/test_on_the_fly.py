@@ -140,9 +140,8 @@ def test_starting_at_a_step_equals_skipping_those_before(tmp_path):
     rest = read(TwoStreams(), "train", tmp_path, seed=3, start_step=29).take(11)
     equal(list(rest.as_numpy_iterator()), whole[29:])
     other = list(read(TwoStreams(), "train", tmp_path, seed=4).take(40).as_numpy_iterator())
-    assert any(
-        not np.array_equal(a["inputs"], b["inputs"]) for a, b in zip(whole, other, strict=True)
-    )
+    pairs = zip(whole, other, strict=True)
+    assert any(not np.array_equal(one["inputs"], two["inputs"]) for one, two in pairs)
 
 
 def test_hosts_share_every_batch(tmp_path):

@@ -31,9 +31,8 @@ def test_curve_of_tensor2tensor(model):
     golden = np.load(GOLDEN / model / "golden.npz")
     schedule = learning_rate_schedule(HParams.from_dict(config["hparams"]))
     assert len(golden["schedule_steps"]) == 13
-    np.testing.assert_allclose(
-        rates(schedule, golden["schedule_steps"]), golden["schedule"], rtol=1e-6
-    )
+    ours = rates(schedule, golden["schedule_steps"])
+    np.testing.assert_allclose(ours, golden["schedule"], rtol=1e-6)
     np.testing.assert_allclose(  # the three updates that were made from step 4000 on
         rates(schedule, [4000, 4001, 4002]), golden["learning_rates"], rtol=1e-6
     )

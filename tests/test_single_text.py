@@ -208,9 +208,7 @@ def test_wikipedia_is_cut_into_parts_and_cleaned(tmp_path, monkeypatch):
     assert (problem.vocab_filename, problem.sequence_length) == ("vocab.wiki_noref.32768", 1024)
     (text,) = problem.documents(tmp_path, "dev")  # a first part alone
     tea = "Tea is a hot drink. " + "x" * 140
-    assert text == (
-        f'title: "Tea" length: {len(tea)}\n{tea}\ntitle: "Open" length: 150\n{"z" * 150}\n'
-    )
+    assert text == f'title: "Tea" length: 160\n{tea}\ntitle: "Open" length: 150\n{"z" * 150}\n'
     assert not list(problem.documents(tmp_path, "train"))
     monkeypatch.setattr(language_models, "_PART", 300)
     parts = list(language_models._parts(tmp_path / "enwiki-20171201-pages-articles.xml.bz2"))

@@ -152,10 +152,8 @@ def test_scripts_that_call_main(tmp_path):
         ("own_flags.py", "--mine=x --vocab_size=7 --tmp_dir=t", "flags x 7 1\n"),
         ("plain.py", "--problem=turned --train_steps=3", "resuming from step 2"),
     ):
-        words = (
-            f"python -m t2t_keras.t2t_modules {script} {given} {others} --hp_max_length=32 --new=3"
-        )
-        words += " --decode_hparams=beam_size=1,extra_length=1"
+        words = f"python -m t2t_keras.t2t_modules {script} {given} {others} --hp_max_length=32 "
+        words += "--new=3 --decode_hparams=beam_size=1,extra_length=1"
         done = toy.forked(words.split(), cwd=tmp_path, eagerly=True)
         assert done.returncode == 0, done.stderr
         assert f"{script}: --new=3 is ignored" in done.stderr and said in done.stdout + done.stderr

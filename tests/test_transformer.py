@@ -367,9 +367,8 @@ def test_segments_tell_the_encoder_where_padding_is():
     mask = AttentionMask(segments=SEGMENTS, nonpadding=tokens)
     ours, theirs = (np.asarray(e(X, attention_mask=mask)) for e in (removed, kept))
     np.testing.assert_array_equal(ours[tokens], theirs[tokens])
-    attention = kept.layer_0.self_attention(
-        X, attention_mask=AttentionMask(bias=segment_bias(SEGMENTS))
-    )
+    mask = AttentionMask(bias=segment_bias(SEGMENTS))
+    attention = kept.layer_0.self_attention(X, attention_mask=mask)
     np.testing.assert_allclose(ours[~tokens], (X + np.asarray(attention))[~tokens], atol=1e-5)
 
 

@@ -317,9 +317,8 @@ def test_results_come_before_all_items_are_read():
 def test_says_what_each_batch_has_done_when_its_results_are_there():
     done, seen = [], []
     work = batcher(Doubled(), items=2, window=4)
-    for result in work.results(
-        make_items(3, 1, 5, 2, 7), done=lambda d: done.append((d, list(seen)))
-    ):
+    items = make_items(3, 1, 5, 2, 7)
+    for result in work.results(items, done=lambda one: done.append((one, list(seen)))):
         seen.append(result)
     assert done == [
         (BatchDone(2, 80, 16, [(3, 10), (1, 6)]), [6]),

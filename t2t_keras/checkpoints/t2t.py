@@ -41,7 +41,7 @@ STATE_FILE = "checkpoint"  # TensorFlow's
 
 
 def read(path: str) -> dict[str, np.ndarray]:
-    """Reads a checkpoint by names of variables, tables joined; a `UserError` if that fails."""
+    """Returns the variables of a checkpoint by name, tables joined; a `UserError` if there is none to read."""
     joined = dict(each_variable(path))
     shards: dict[str, dict[int, str]] = {}
     for name in joined:

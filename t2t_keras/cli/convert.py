@@ -82,12 +82,11 @@ def load_keras(path: str):
     """Loads a `Transformer` from a `.keras` file."""
     import keras
 
-    from t2t_keras.classifier import TransformerClassifier  # registers its name with Keras
-    from t2t_keras.transformer import Transformer
+    from t2t_keras import Transformer  # with all that its file may name
 
     with explained(f"{path} cannot be read", Exception):  # whatever Keras raises for a damaged file
         model = keras.models.load_model(path, compile=False)
-    if not isinstance(model, Transformer | TransformerClassifier):
+    if not isinstance(model, Transformer):
         raise UserError(f"{path} contains a {type(model).__name__}, not a Transformer.")
     return model
 

@@ -29,7 +29,9 @@ class Ensemble:
             raise UserError("an ensemble needs one model or more, got none.")
         sizes = [(model.source_vocab_size, model.target_vocab_size) for model in models]
         for needed, values in {
-            "vocabularies of the same sizes": [f"{one} and {other}" for one, other in sizes],
+            "vocabularies of the same sizes": [
+                f"{source} and {target}" for source, target in sizes
+            ],
             "the same kind": [model.kind for model in models],
             "the same number of logits (the target vocabulary rounded up to vocab_divisor)": [
                 str(model.num_logits) for model in models

@@ -107,9 +107,7 @@ class _Served(tf.Module):
         # Keras model, which would be traced with inputs of Keras's choice.
         self._graphs = [e.graph for e in encoders.values() if not isinstance(e, ClassLabelEncoder)]
         if phrases and model.kind != TRANSLATION:
-            raise UserError(
-                f"constraints are for translations, got a {model.kind}: leave them out."
-            )
+            raise UserError(f"constraints are for translation, got {model.kind}: leave them out.")
         heads = heads_of_model(model, align_heads) if align_heads else None
         self._parts = _Parts(model, encoders, settings, heads)
         self.names = (*self.names, *[ALIGN] * bool(heads), *[WITH_PHRASES] * phrases)

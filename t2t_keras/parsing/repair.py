@@ -224,7 +224,7 @@ VBG VBN VBP VBZ WDT WP WP$ WRB # $ . , : '' `` -LRB- -RRB- ADD AFX GW HYPH NFP X
 """  # with those of the English Web Treebank
 PHRASES, TAGS = frozenset(_PHRASES.split()), frozenset(_TAGS.split())
 
-UNKNOWN_SYMBOL = "<UNK>"  # in the vocabulary of tags
+UNKNOWN_SYMBOL = "<UNK>"  # the token for tags and brackets that no training tree has
 UNKNOWN_TAG = "XX"  # of words that have none
 
 # The tags of punctuation marks that have only one possible tag.

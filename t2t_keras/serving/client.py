@@ -207,12 +207,13 @@ class _RestModel(_ServedModel):
                 content = response.read(ANSWER_BYTES + 1)
             if len(content) > ANSWER_BYTES:
                 raise ValueError(f"The answer is longer than {ANSWER_BYTES:,} bytes.")
-            of_another = response.status != 200 and b'"error"' not in content
-            if of_another or not content.startswith(b"{"):
+            if not content.startswith(b"{"):
                 raise ValueError(f"Its answer is {response.status} {response.reason}, no JSON.")
             answer = json.loads(content)
             if "error" in answer:
                 raise self.refused(answer["error"])
+            if response.status != 200:
+                raise ValueError(f"Its answer is {response.status} {response.reason}.")
             return read(answer)
         except (OSError, http.client.HTTPException, RecursionError, *_UNREADABLE) as error:
             raise self.no_answer(getattr(error, "reason", error)) from error

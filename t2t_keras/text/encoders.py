@@ -290,7 +290,7 @@ class SubwordTextEncoder(TensorEncoder):
         reserved_tokens: Sequence[str] | None = None,
         max_subtoken_length: int | None = None,
     ) -> None:
-        """Takes the subtokens that counted tokens have so often (T2T's name)."""
+        """Takes the subtokens that are in counted tokens `min_count` times or more (T2T's name)."""
         given = token_counts, min_count, min_count, max_subtoken_length, reserved_tokens
         self._set_subtokens([*self.build_to_target_size(1, *given, num_iterations)._entries])
 
