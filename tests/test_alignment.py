@@ -61,6 +61,8 @@ def test_tokens_belong_to_the_words_between_white_space():
     ids = [*SUBWORDS.encode("a lower, a"), 1]
     words = [np.flatnonzero(row).tolist() for row in words_of_tokens(SUBWORDS, ids)]
     assert words[0] == [1] and words[-2:] == [[3], [0]]
+    ids = [*SUBWORDS.encode("r a"), 1]  # "r", "_", "a_" and the end
+    assert words_of_tokens(SUBWORDS, ids)[:, 1].numpy().tolist() == [1, 1, 0, 0]
 
 
 def test_a_word_gets_the_sum_of_its_tokens_and_ends_get_none(model):

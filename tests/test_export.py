@@ -145,9 +145,8 @@ def test_ids(model, serve):
     np.testing.assert_array_equal(got["scores"], text["scores"])
     np.testing.assert_array_equal(got["truncated"], text["truncated"])
     row = next(i for i, cut in enumerate(got["truncated"]) if not cut and len(rows[i]) > 3)
-    wanted, _ = t2t.decoding.beam_search(
-        model, [rows[row]], beam_size=3, extra_length=3, top_beams=3
-    )
+    options = {"beam_size": 3, "extra_length": 3, "top_beams": 3}
+    wanted, _ = t2t.decoding.beam_search(model, [rows[row]], **options)
     np.testing.assert_array_equal(got["target_ids"][row][:, : wanted.shape[2]], wanted[0])
     assert not got["target_ids"][row][:, wanted.shape[2] :].any()
 

@@ -55,9 +55,8 @@ class Run:
         (folder / "toy_package" / "__init__.py").write_text(PACKAGE)
 
     def command(self, name, *arguments, **options):
-        return toy.command(
-            name, f"--t2t_usr_dir={self.folder / 'toy_package'}", *arguments, **options
-        )
+        package = f"--t2t_usr_dir={self.folder / 'toy_package'}"
+        return toy.command(name, package, *arguments, **options)
 
     def train(self, kind, steps, to=None, **options):
         flags = {

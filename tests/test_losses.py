@@ -114,9 +114,8 @@ def test_joined_with_the_softmax_it_is_the_same(label_smoothing, xla, monkeypatc
         return *padded_cross_entropy(logits, LABELS, label_smoothing), right
 
     def joined(x, table):
-        loss, right, tokens = joined_cross_entropy(
-            x, table, LABELS, label_smoothing, count_right=True
-        )
+        given = x, table, LABELS, label_smoothing
+        loss, right, tokens = joined_cross_entropy(*given, count_right=True)
         return loss, tokens, right
 
     def with_gradients(function, x, table):

@@ -118,9 +118,8 @@ def test_a_run_knows_its_vocabulary_by_its_pieces(tmp_path):
     reserved, pieces = (lines := vocabulary.read_text().splitlines())[:2], lines[2:]
     vocabulary.write_text("\n".join([*reserved, *reversed(pieces)]) + "\n")
     flags = (f"--output_dir={tmp_path / 'run'}", f"--data_dir={data_dir}")
-    done = toy.command(
-        "decode", *flags, "--decode_from_file=-", "--decode_to_file=-", input="a b\n"
-    )
+    files = "--decode_from_file=-", "--decode_to_file=-"
+    done = toy.command("decode", *flags, *files, input="a b\n")
     said = toy.complaint(done)
     assert f"the vocabulary of the inputs in {data_dir} is not that of " in said
     hp = f"--hparams={toy.hparams(num_hidden_layers=1)}"

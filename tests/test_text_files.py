@@ -12,7 +12,7 @@ from t2t_keras.cli import options
 from t2t_keras.decoding.text_files import ResumableFile, SourceLines, Stream, line_output, numbered
 from t2t_keras.errors import UserError
 from t2t_keras.files import atomic_write
-from t2t_keras.text import lines as text_lines, read_lines
+from t2t_keras.text import iterate_lines, lines as text_lines, read_lines
 
 MADE_FROM = {"source": "3 lines abc", "beam_size": 4}
 
@@ -202,8 +202,8 @@ def test_standard_output_by_its_name_is_no_file_to_replace(path):
 def test_only_newlines_end_lines(tmp_path, monkeypatch, content, lines):
     (tmp_path / "text").write_bytes(content)
     (tmp_path / "text.gz").write_bytes(gzip.compress(content))
-    assert read_lines(tmp_path / "text") == lines
-    assert read_lines(str(tmp_path / "text.gz")) == lines
+    assert read_lines(tmp_path / "text") == read_lines(str(tmp_path / "text.gz")) == lines
+    assert [*iterate_lines(tmp_path / "text")] == [line.replace("\r", "") for line in lines]
     for read in (SourceLines("-", pytest.fail), options.typed_lines()):
         monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(content)))
         assert list(read) == lines

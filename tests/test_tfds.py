@@ -234,9 +234,8 @@ def write_archives(folder, language, train, dev, test):
     folder.mkdir()
     known = ARCHIVES | FRENCH_ARCHIVES
     for name, sides in train.items():
-        members = {
-            known[name].format(language, side): as_text(texts) for side, texts in sides.items()
-        }
+        path = known[name]
+        members = {path.format(language, side): as_text(texts) for side, texts in sides.items()}
         for member in members:
             if member.endswith(".gz"):
                 members[member] = gzip.compress(members[member])

@@ -161,6 +161,20 @@ def test_translations_begin_with_their_prefixes(beam_size):
         make().translate(LINES, prefixes[:3])
 
 
+def test_a_word_follows_a_prefix_with_a_comma(monkeypatch):
+    """T2T's tokenizer joins the comma and the space; without it, the prefix would end within a token."""
+    encoded = []
+    monkeypatch.setattr(ENCODERS["targets"], "encode", lambda text: encoded.append(text) or [2, 3])
+    make().translate(["w3"] * 3, [" Nein, ", "Ja.", " "])
+    assert [text for text in encoded if text != "w3"] == ["Nein, ", "Ja."]
+
+
+def test_settings_of_sampling_need_the_method():
+    said = []
+    make({"sampling_temp": 0.5, "sampling_seed": 3}, report=said.append)
+    assert said == ["sampling_temp, sampling_seed without sampling_method=random: no effect"]
+
+
 def test_sampling():
     def drawn(**settings):
         settings = {"beam_size": 1, "sampling_method": "random", **settings}

@@ -142,7 +142,7 @@ def inspect_attention() -> None:
     paths["plot"] = _figure_to_write()
     if not any(paths.values()):
         paths["html"] = "attention.html"
-
+    options.import_tensorflow()
     from t2t_keras import inspection
     from t2t_keras.decoding import DecodeSettings
 

@@ -451,11 +451,8 @@ class SplitBatches:
     ):
         options = dataclasses.replace(options or BatchOptions(), **keywords)
         training = split == DatasetSplit.TRAIN
-        self.options = dataclasses.replace(
-            options,
-            repeat=training if options.repeat is None else options.repeat,
-            shuffle=training if options.shuffle is None else options.shuffle,
-        )
+        unset = [name for name in ("repeat", "shuffle") if getattr(options, name) is None]
+        self.options = dataclasses.replace(options, **dict.fromkeys(unset, training))
         self._problem, self._split, self._hp = problem, split, hp
         packed = problem.packed_length
         is_pair = problem.has_inputs and not problem.num_classes
@@ -571,10 +568,16 @@ class Batches(SplitBatches):
         self._plan = plan(
             lengths, self.buckets, seed, shuffle, shuffle and hp.batch_shuffle_size > 0
         )
-        if not self._plan.examples:
+        self.examples: int = self._plan.examples
+        """The number of examples in an epoch."""
+        if not self.examples:
             raise self._none_fits()
+        self.batches_per_epoch: float = self._plan.batches_per_epoch
+        """The number of batches in an epoch; the mean if batches are endless."""
         kept = self.buckets.of(lengths) >= 0
-        self._target_tokens = int(np.sum(sides["targets"], where=kept, dtype=np.int64))
+        target_tokens = int(np.sum(sides["targets"], where=kept, dtype=np.int64))
+        self.target_tokens_per_batch = target_tokens / self.batches_per_epoch
+        """The mean number of target tokens, without padding, in a batch over all replicas."""
         static = self.options.pad_to_boundary or (problem.packed_length and not hp.t2t_batches)
         self._lengths = None if static else [*sides.values()]
         # The exclusive upper limit of the ids of each stored side; 2**31 without a vocabulary.
@@ -586,21 +589,6 @@ class Batches(SplitBatches):
         self._stored = StoredExamples(index, most)
         if problem.packed_length:
             self._require_packed()
-
-    @property
-    def examples(self) -> int:
-        """The number of examples in an epoch."""
-        return self._plan.examples
-
-    @property
-    def batches_per_epoch(self) -> float:
-        """The number of batches in an epoch; the mean if batches are endless."""
-        return self._plan.batches_per_epoch
-
-    @property
-    def target_tokens_per_batch(self) -> float:
-        """The mean number of target tokens, without padding, in a batch over all replicas."""
-        return self._target_tokens / self.batches_per_epoch
 
     @property
     def shapes(self) -> list[tuple[int, int]] | None:

@@ -39,7 +39,7 @@ from pathlib import Path, PurePosixPath
 from typing import Any, BinaryIO, NamedTuple
 from urllib.error import HTTPError
 
-from t2t_keras.errors import UserError
+from t2t_keras.errors import UserError, explained
 from t2t_keras.files import PathLike, atomic_write, writing
 from t2t_keras.progress import CountProgress
 from t2t_keras.text.lines import (
@@ -269,10 +269,11 @@ def require_parallel(first: Path, second: Path, *, errors: str = "strict") -> in
 
 
 def read_pairs(first: Path, second: Path, *, errors: str = "strict") -> Iterator[Pair]:
-    """Yields the stripped lines of two parallel files side by side; `errors` is that of `open`."""
+    r"""Yields the lines of two files side by side, stripped, without "\r"; `errors` is that of `open`."""
     require_parallel(first, second, errors=errors)
     with _open_text(first, errors) as one, _open_text(second, errors) as other:
-        yield from zip(map(str.strip, one), map(str.strip, other), strict=True)
+        for pair in zip(one, other, strict=True):
+            yield pair[0].replace("\r", "").strip(), pair[1].replace("\r", "").strip()
 
 
 @functools.lru_cache(maxsize=4096)
@@ -344,13 +345,10 @@ def _unescape(text: str) -> str:
 
 def _read_tsv(path: Path, source_column: int, target_column: int) -> Iterator[Pair | None]:
     """Yields two columns of a tab-separated table without quotes; None if a line lacks one."""
-    needed = max(source_column, target_column)
     for line in iterate_lines(path):
         cells = line.split("\t")
-        if needed < len(cells):
-            yield cells[source_column].strip(), cells[target_column].strip()
-        else:
-            yield None
+        is_whole = max(source_column, target_column) < len(cells)
+        yield (cells[source_column].strip(), cells[target_column].strip()) if is_whole else None
 
 
 # Downloading: a file is complete under its name, or absent
@@ -366,24 +364,20 @@ _WAITS = (1, 2, 4, 8)  # seconds before each further attempt; starts over when m
 _BUSY = (408, 425, 429, 500, 502, 503, 504)  # errors that another attempt may not meet
 
 
-def fetch(url: str, path: PathLike, by_hand: PathLike = "") -> Path:
+def fetch(url: str, path: PathLike) -> Path:
     """Downloads `url` to `path` unless that exists; returns `path`.
 
     Verifies the size that the server announces, and what `KNOWN_FILES` says. What cannot be
-    downloaded or written is a `UserError`, which names `by_hand`, else `path`, as the place for it.
+    downloaded or written is a `UserError`, which names `path` as the place for it.
     """
     path = Path(path)
     if path.exists():
         return path
-    try:
+    what, remedy = f"{url} could not be downloaded", f"place it by hand as {path}, then run again"
+    with explained(what, OSError, HTTPException, ValueError, remedy=remedy):
         path.parent.mkdir(parents=True, exist_ok=True)
         with atomic_write(path) as part, _new_file(part) as file:
             _receive(url, file, path)
-    except (OSError, HTTPException, ValueError) as error:
-        raise UserError(
-            f"{url} could not be downloaded ({error}): place it by hand as {by_hand or path}, then "
-            "run again."
-        ) from error
     return path
 
 
@@ -568,15 +562,8 @@ def _too_large(archive: Path, most: int) -> UserError:
     )
 
 
-@contextlib.contextmanager
-def reading_archive(archive: Path) -> Iterator[None]:
+def reading_archive(archive: Path) -> contextlib.AbstractContextManager[None]:
     """Turns whatever is raised while an archive is read into a `UserError`."""
-    try:
-        yield
-    except UserError:
-        raise
-    except Exception as error:  # a dozen types, from `tarfile`, `zipfile` and the decompressors
-        raise UserError(
-            f"{archive} cannot be read to its end ({str(error) or type(error).__name__}): if it is "
-            "damaged or cut off, delete it and run again."
-        ) from error
+    remedy = "if it is damaged or cut off, delete it and run again"
+    # A dozen types, from `tarfile`, `zipfile` and the decompressors.
+    return explained(f"{archive} cannot be read to its end", Exception, remedy=remedy)

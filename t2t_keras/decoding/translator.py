@@ -103,6 +103,10 @@ class Translator:
         if s.xla:
             require_compilable({"a constraint": self.constraint})
         self.report = report or warn
+        given = [name for name, value in vars(s).items() if value != getattr(DecodeSettings, name)]
+        sampling = [name for name in given if name.startswith("sampling_")]
+        if sampling and s.sampling_method == "argmax":
+            self.report(f"{', '.join(sampling)} without sampling_method=random: no effect")
         if s.sampling_method == "random" and s.sampling_keep_top_k > 0 == kept_top_k(model, s):
             self.report(
                 f"sampling_keep_top_k={s.sampling_keep_top_k} has no effect on a model with relative "
@@ -229,7 +233,10 @@ class Translator:
         else:  # padding if the prompt has no tokens
             ids = encoded(self.encoders["targets"], line.text, line.number, True) or [PAD_ID]
         target = self.encoders["targets"]
-        prefix = encoded(target, line.prefix, line.number) if line.prefix else []
+        start = line.prefix.strip()  # a word follows a comma, in one token with its space
+        prefix = (
+            encoded(target, start, line.number, start.endswith((",", ";", ":"))) if start else []
+        )
         phrases = [encoded(target, each, line.number) for each in line.phrases if each.strip()]
         is_blank = ids == [EOS_ID] and self.model.kind == TRANSLATION and not (prefix or phrases)
         if is_blank and not self.settings.t2t_batches:

@@ -216,10 +216,11 @@ def words_of_tokens(encoder, ids):
     texts = tf.strings.regex_replace(texts, f"[{SPACES}]", " ")
     words = tf.strings.split(texts).to_tensor()
     counts = tf.math.count_nonzero(words != "", 1, dtype=tf.int32)
-    # An id is part of the words that it adds, and of the last one before it if that changes. (With bytes,
-    # an incomplete character may look like another word.)
+    # An id is part of the words that it adds, and of the last one before it if that changes or if no text
+    # does ("_" alone). (With bytes, an incomplete character may look like another word.)
     is_last_or_new = tf.range(tf.shape(words)[1]) >= counts[:-1, None] - 1
-    is_part = is_last_or_new & (words[1:] != words[:-1]) & (words[1:] != "")
+    changes = (words[1:] != words[:-1]) | (texts[1:] == texts[:-1])[:, None]
+    is_part = is_last_or_new & changes & (words[1:] != "")
     is_part = tf.pad(is_part[:, : counts[-1]], [[0, 1], [0, 0]])
     is_end = tf.range(number + 1)[:, None] == number
     return tf.cast(tf.concat([is_end, is_part], 1), tf.float64)

@@ -22,16 +22,20 @@ warn_once = cache(warn)  # of a file that is read several times
 
 
 def read_lines(path: str | os.PathLike[str]) -> list[str]:
-    """Returns the lines of a text file; see `iterate_lines`."""
-    return list(iterate_lines(path))
+    r"""Returns the lines of a text file as `iterate_lines` does, but with each "\r" inside a line."""
+    return list(iterate_lines(path, keep_returns=True))
 
 
-def iterate_lines(path: str | os.PathLike[str]) -> Iterator[str]:
+def iterate_lines(path: str | os.PathLike[str], keep_returns: bool = False) -> Iterator[str]:
     r"""Yields the lines of a UTF-8 text file without their ends, one at a time.
 
-    Only "\n" ends a line, as in tensor2tensor; form feeds, U+2028 and the like stay inside it. One
-    "\r" before the newline is dropped, as is a byte order mark at the beginning of the file. A newline
-    at the end of the file does not start another line. `.gz` files are decompressed while reading.
+    Only "\n" ends a line, and every "\r" is dropped, as by TensorFlow's files, which tensor2tensor reads;
+    form feeds, U+2028 and the like stay inside it. A byte order mark at the beginning of the file is
+    dropped, too, and a newline at its end does not start another line. `.gz` files are decompressed.
+
+    Args:
+        path: a file.
+        keep_returns: drop only one "\r" before the newline.
 
     Raises:
         UserError: the file cannot be read or decompressed, or a line is too long or not UTF-8.
@@ -45,11 +49,11 @@ def iterate_lines(path: str | os.PathLike[str]) -> Iterator[str]:
                 f"{os.fspath(path)}, line {number}: not UTF-8 (byte 0x{byte:02x} at column "
                 f"{error.start + 1}); convert the file to UTF-8."
             ) from error
-        yield text
+        yield text if keep_returns else text.replace("\r", "")
 
 
 def iterate_raw_lines(path: str | os.PathLike[str] | None) -> Iterator[bytes]:
-    """Yields the lines that `iterate_lines` yields, as bytes; without a path, those of standard input."""
+    """Yields the lines of `read_lines` one at a time, as bytes; without a path, of standard input."""
     name = "standard input" if path is None else os.fspath(path)
     with (
         explained(f"Cannot read {name}", OSError),
