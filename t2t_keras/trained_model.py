@@ -19,7 +19,7 @@ from t2t_keras.files import content_digest
 from t2t_keras.network_settings import INFERENCE_SETTINGS
 from t2t_keras.serving import CTranslate2Translator, SavedModel, TextClient
 from t2t_keras.settings import HParams
-from t2t_keras.text.encoders import digest, require_vocabulary
+from t2t_keras.text.encoders import require_vocabulary, vocabulary_digest
 
 _EXPORTS = ("saved_model.pb", "[0-9]*/saved_model.pb", "model.bin")
 
@@ -175,7 +175,7 @@ class TrainedModel:
             if spare := require_vocabulary(models[-1], of_problem.vocab_size, run, self.data_dir):
                 warn(spare)
             for side, encoder in of_problem.vocabulary.items() if "vocabulary" in run else ():
-                if run["vocabulary"].get(side) != digest(encoder):
+                if run["vocabulary"].get(side) != vocabulary_digest(encoder):
                     raise UserError(
                         f"the vocabulary of the {side} in {self.data_dir} is not that of {prefix}, though "
                         "it has the same size: give the data that the model was trained on, --data_dir."

@@ -134,7 +134,7 @@ def test_the_index_is_what_the_shards_hold(tmp_path):
     (tmp_path / "index.digits-train.npz").unlink()
     measured = read_index(tmp_path, "digits", "train")
     assert stored.counts.tolist() == [200] * 5
-    np.testing.assert_equal(stored._asdict(), measured._asdict())
+    np.testing.assert_equal(stored._replace(made_with="")._asdict(), measured._asdict())
 
 
 class Encoded(Digits):

@@ -123,8 +123,12 @@ def test_a_run_knows_its_vocabulary_by_its_pieces(tmp_path):
     said = toy.complaint(done)
     assert f"the vocabulary of the inputs in {data_dir} is not that of " in said
     hp = f"--hparams={toy.hparams(num_hidden_layers=1)}"
-    done = toy.command("train", f"--problem={toy.PROBLEM}", hp, *flags, "--train_steps=4")
-    assert "holds a run with other settings (vocabulary was " in toy.complaint(done)
+    train = "train", f"--problem={toy.PROBLEM}", hp, *flags, "--train_steps=4"
+    assert "were made with another vocabulary" in toy.complaint(toy.command(*train))
+    [index] = data_dir.glob("index.*-train.npz")
+    index.unlink()  # so that the vocabulary of the shards is not known
+    said = toy.complaint(toy.command(*train))
+    assert "holds a run with other settings (vocabulary was " in said
 
 
 def test_float16_that_always_overflows_ends_the_run(tmp_path, monkeypatch):

@@ -34,6 +34,7 @@ from t2t_keras.errors import UserError, explained
 from t2t_keras.files import atomic_write, content_digest, open_locked, publish, read_json
 from t2t_keras.ids import EOS_ID
 from t2t_keras.progress import CountProgress
+from t2t_keras.text.encoders import TensorEncoder, vocabulary_digest
 
 if TYPE_CHECKING:
     from t2t_keras.data.text_problem import Text2TextProblem
@@ -311,7 +312,8 @@ class Generation:
                     f"There are no examples to write to {self.data_dir}: the source of the {split} "
                     f"data of {problem.name} is empty, or all is left out ({dropped or 'blank'})."
                 )
-            self._write_shards()
+            sized = {side: e for side, e in encoders.items() if isinstance(e, TensorEncoder)}
+            self._write_shards(" ".join(f"{s}={vocabulary_digest(e)}" for s, e in sized.items()))
 
     def _missing_pieces(self, samples: Iterable[Sample], coding: _Coding) -> Iterator[tuple]:
         """Reads all text; yields the arguments of `_make_piece` for pieces not encoded yet."""
@@ -356,7 +358,7 @@ class Generation:
                 f"{type(error).__name__}: {error}"
             ) from error
 
-    def _write_shards(self) -> None:
+    def _write_shards(self, made_with: str) -> None:
         """Makes the shards that are not finished, counts and index; then removes the pieces."""
         problem = self.problem
         seed = None if problem.already_shuffled else problem.random_seed
@@ -375,9 +377,9 @@ class Generation:
         for split, paths in self.shards.items():
             of_split = [tables[path] for path in paths if path in tables]
             if len(of_split) < len(paths):  # some were kept: it reads them
-                shard_files.read_index(self.data_dir, self.name, split, problem.sides)
+                shard_files.read_index(self.data_dir, self.name, split, problem.sides, made_with)
             elif {*problem.sides} <= of_split[0].keys():
-                shard_files.write_index(self.data_dir, self.name, split, of_split)
+                shard_files.write_index(self.data_dir, self.name, split, of_split, made_with)
         shutil.rmtree(self.work)
 
     def _finished_shards(self, finishing: _Finishing) -> set[Path]:

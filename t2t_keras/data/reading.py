@@ -19,6 +19,7 @@ from t2t_keras.data.problem import DatasetSplit, Problem
 from t2t_keras.data.shards import SIDES, PathLike, StoredExamples, read_index
 from t2t_keras.errors import UserError
 from t2t_keras.settings import INT64, SETTINGS, at_least, declare
+from t2t_keras.text.encoders import vocabulary_digest
 
 if TYPE_CHECKING:
     import tensorflow as tf
@@ -581,11 +582,18 @@ class Batches(SplitBatches):
         static = self.options.pad_to_boundary or (problem.packed_length and not hp.t2t_batches)
         self._lengths = None if static else [*sides.values()]
         # The exclusive upper limit of the ids of each stored side; 2**31 without a vocabulary.
-        most = dict.fromkeys(problem.sides, 2**31)
+        most, is_another = dict.fromkeys(problem.sides, 2**31), False
         with contextlib.suppress(UserError):  # code that needs the vocabulary reports its absence
-            sizes = problem.get_hparams(hp, data_dir).vocab_size
+            found = problem.get_hparams(hp, data_dir)
             for side, stored in problem.orient({side: side for side in problem.sides}).items():
-                most[stored] = min(most[stored], sizes[side])
+                most[stored] = min(most[stored], found.vocab_size[side])
+                made_with = f"{stored}={vocabulary_digest(found.vocabulary[side])}"
+                is_another |= made_with not in index.made_with and f"{stored}=" in index.made_with
+        if is_another:
+            raise UserError(
+                f"The {split} shards of {problem.name} in {data_dir} were made with another "
+                "vocabulary: bring it back, or delete them and run t2t-keras-datagen again."
+            )
         self._stored = StoredExamples(index, most)
         if problem.packed_length:
             self._require_packed()

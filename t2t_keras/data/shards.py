@@ -85,6 +85,7 @@ class SplitIndex(NamedTuple):
     offsets: np.ndarray  # byte offset of each serialised example in its shard: [N] int64
     sizes: np.ndarray  # bytes of each serialised example: [N] uint32
     lengths: dict[str, np.ndarray]  # number of ids by side, with end of sentence: [N] uint32 each
+    made_with: str  # digests of vocabularies, "side=digest"; "" if unknown, as with T2T's shards
 
     def digest(self) -> str:
         """Returns a digest of the number of examples, their sizes and lengths."""
@@ -95,14 +96,14 @@ class SplitIndex(NamedTuple):
 
 
 def read_index(
-    data_dir: PathLike, name: str, split: str, sides: Sequence[str] = SIDES
+    data_dir: PathLike, name: str, split: str, sides: Sequence[str] = SIDES, made_with: str = ""
 ) -> SplitIndex:
     """Returns the index of the shards of a split, whose examples have these sides.
 
     A stored index that matches the file sizes is used without reading the shards. Otherwise the
     shards are read completely, their checksums are verified, and the index is stored if possible. A
     shard that is missing, damaged or lacks the int64 list of a side is a `UserError`, and so is one
-    with another number of examples than the stored index says.
+    with another number of examples than the stored index says. A new index gets `made_with`.
     """
     paths = find_shards(data_dir, name, split)
     path = index_path(data_dir, name, split)
@@ -120,26 +121,30 @@ def read_index(
                         f"{_AGAIN}; or delete {path} if the shards were made anew."
                     )
         with contextlib.suppress(OSError):
-            write_index(data_dir, name, split, tables)
-        stored = _joined(tables)
-    counts, sizes, lengths = stored
+            write_index(data_dir, name, split, tables, made_with)
+        stored = _joined(tables, made_with)
+    counts, sizes, lengths, made_with = stored
     starts = np.concatenate([[0], np.cumsum(sizes + np.int64(_FRAME_BYTES))])
     first = starts[np.cumsum(counts) - counts]  # where each shard begins, if all are one file
     offsets = starts[:-1] - np.repeat(first - HEADER_BYTES, counts)
-    return SplitIndex(path, paths, counts, offsets, sizes, lengths)
+    return SplitIndex(path, paths, counts, offsets, sizes, lengths, made_with)
 
 
 Table = Mapping[str, np.ndarray]
 """A shard's part of the index: bytes of each example ("sizes") and its ids by side, [n] each."""
 
 
-def write_index(data_dir: PathLike, name: str, split: str, tables: Sequence[Table]) -> None:
+def write_index(
+    data_dir: PathLike, name: str, split: str, tables: Sequence[Table], made_with: str
+) -> None:
     """Stores the index of shards that have just been written or read, from the table of each."""
-    counts, sizes, lengths = _joined(tables)
+    counts, sizes, lengths, _ = _joined(tables, made_with)
     columns = {"counts": counts, "sizes": sizes, **lengths}
+    columns = {field: smallest(column) for field, column in columns.items()}
+    columns["made_with"] = np.array(made_with)
     path = index_path(data_dir, name, split)
     with atomic_write(path) as partial, partial.open("wb") as file:
-        np.savez(file, **{field: smallest(column) for field, column in columns.items()})  # type: ignore[arg-type]
+        np.savez(file, **columns)  # type: ignore[arg-type]
 
 
 def index_path(data_dir: PathLike, name: str, split: str) -> Path:
@@ -148,16 +153,16 @@ def index_path(data_dir: PathLike, name: str, split: str) -> Path:
     return Path(data_dir) / f"index.{name}-{split}.npz"
 
 
-_Stored = tuple[np.ndarray, np.ndarray, dict[str, np.ndarray]]  # counts, sizes, lengths
+_Stored = tuple[np.ndarray, np.ndarray, dict[str, np.ndarray], str]
 
 
-def _joined(tables: Sequence[Table]) -> _Stored:
+def _joined(tables: Sequence[Table], made_with: str) -> _Stored:
     columns = {
         name: np.concatenate([table[name] for table in tables]).astype(np.uint32)
         for name in tables[0]
     }
     counts = np.array([len(table["sizes"]) for table in tables], np.int64)
-    return counts, columns.pop("sizes"), columns
+    return counts, columns.pop("sizes"), columns, made_with
 
 
 def _load(path: Path, paths: Sequence[Path], sides: Sequence[str]) -> tuple[_Stored | None, bool]:
@@ -167,6 +172,7 @@ def _load(path: Path, paths: Sequence[Path], sides: Sequence[str]) -> tuple[_Sto
             if any(part.compress_type for part in columns.zip.infolist()):
                 return None, False  # not of `write_index`, and of any size when unpacked
             stored = [columns[field] for field in ("counts", "sizes", *sides)]
+            made_with = str(columns.get("made_with", ""))
     except Exception:  # for other files NumPy, zipfile and zlib raise a dozen types
         return None, False
     if any(column.ndim != 1 or column.dtype.kind not in "iu" for column in stored):
@@ -178,7 +184,7 @@ def _load(path: Path, paths: Sequence[Path], sides: Sequence[str]) -> tuple[_Sto
     sizes, *lengths = (column.astype(np.uint32) for column in stored[1:])
     ends = np.concatenate([[0], np.cumsum(sizes + np.int64(_FRAME_BYTES))])[np.cumsum(counts)]
     fits = np.diff(ends, prepend=0).tolist() == [shard.stat().st_size for shard in paths]
-    return (counts, sizes, dict(zip(sides, lengths, strict=True))), fits
+    return (counts, sizes, dict(zip(sides, lengths, strict=True)), made_with), fits
 
 
 def _measure(path: Path, sides: Sequence[str]) -> Table:

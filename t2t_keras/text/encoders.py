@@ -481,7 +481,7 @@ def require_tensors(encoders: Iterable[Any], what: str) -> None:
             )
 
 
-def digest(encoder: Any) -> str:
+def vocabulary_digest(encoder: Any) -> str:
     """Returns a digest of a vocabulary: of its pieces in the order of their ids, or of its classes."""
     others = range(encoder.vocab_size)  # an encoder of a user may decode whole texts only
     pieces = getattr(encoder, "_entries", getattr(encoder, "class_labels", others))

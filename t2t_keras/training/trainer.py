@@ -29,7 +29,7 @@ from t2t_keras.errors import UserError
 from t2t_keras.files import changes, locked_directory, write_text, writing
 from t2t_keras.progress import StopRequests
 from t2t_keras.settings import HParams
-from t2t_keras.text.encoders import digest
+from t2t_keras.text.encoders import vocabulary_digest
 from t2t_keras.training.engine import (
     Engine,
     EngineSettings,
@@ -164,7 +164,7 @@ class Trainer:
         self._run_settings = {  # those besides the hyperparameters that affect the result
             **describe(model),
             "problem": problem.name,
-            "vocabulary": {side: digest(each) for side, each in of_problem.vocabulary.items()},
+            "vocabulary": {s: vocabulary_digest(e) for s, e in of_problem.vocabulary.items()},
             "shards": self.batches.shards,
             "random_seed": s.engine.random_seed,
             "on_the_fly": self.tmp_dir is not None,
