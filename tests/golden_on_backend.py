@@ -66,9 +66,8 @@ def model_errors(name, given):
     logits, weights = logits if attention else (logits, {})
     errors = {"logits": golden.relative_error(logits, case.arrays["logits"])}
     if "loss" in case.arrays:
-        errors["loss"] = golden.relative_error(
-            mean_loss(model, logits, case.batch), case.arrays["loss"]
-        )
+        loss = mean_loss(model, logits, case.batch)
+        errors["loss"] = golden.relative_error(loss, case.arrays["loss"])
     if attention:
         errors["attention"] = max(
             golden.relative_error(weights, attention.pop(f"{kind}/{layer}"))

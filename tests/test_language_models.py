@@ -126,9 +126,8 @@ def test_padding_inside_a_prompt_is_forced(options):
     ids, scores = greedy(model, prompts, extra_length=4, **options)
     for row, prompt in enumerate(([5, 0, 7], [4])):
         found = ids[row, :4].numpy()
-        log_p = tf.nn.log_softmax(
-            model({"targets": np.array([[*prompt, *found]])})[0, len(prompt) :]
-        )
+        logits = model({"targets": np.array([[*prompt, *found]])})
+        log_p = tf.nn.log_softmax(logits[0, len(prompt) :])
         np.testing.assert_array_equal(np.argmax(log_p, -1), found)
         assert np.max(log_p, -1).sum() == pytest.approx(float(scores[row]), rel=1e-4)
 
@@ -157,9 +156,8 @@ def test_eval_prints_what_training_has_printed(run, kind):
 def test_continuations_and_scores_of_lines(run):
     model = load_model(str(run.folder / "self"))
     prompts = ["ab a", "b", ""]
-    lines = run.decode(
-        "self", "".join(f"{p}\n" for p in prompts), decode_hparams="beam_size=1,extra_length=4"
-    )
+    text = "".join(f"{prompt}\n" for prompt in prompts)
+    lines = run.decode("self", text, decode_hparams="beam_size=1,extra_length=4")
     encoder = t2t.text.ByteTextEncoder()
     rows = [encoder.encode(prompt) for prompt in prompts]
     ids, _ = greedy(model, [[*row, *[0] * (4 - len(row))] for row in rows], extra_length=4)

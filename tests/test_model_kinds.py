@@ -99,9 +99,8 @@ def texts(model, tmp_path):
 
 def lines_scored(model, tmp_path):
     lines = LINES if model.kind == "language_model" else PAIRS
-    found = decoding.PairScorer(model, encoders(model)).score_lines(
-        Line(*x) for x in enumerate(lines, 1)
-    )
+    scorer = decoding.PairScorer(model, encoders(model))
+    found = scorer.score_lines(Line(*x) for x in enumerate(lines, 1))
     assert all(each.loss > 0 for each in found)
 
 

@@ -204,9 +204,8 @@ def assert_one_line(error, content):
 def shown(value):
     """The name of a reader in that of its test."""
     parts = (value.func, *value.args) if isinstance(value, partial) else (value,)
-    return "-".join(
-        p if isinstance(p, str) else p.__name__ for p in parts if callable(p) or isinstance(p, str)
-    )
+    named = [part for part in parts if callable(part) or isinstance(part, str)]
+    return "-".join(p if isinstance(p, str) else p.__name__ for p in named)
 
 
 def too_long(*_):

@@ -383,9 +383,8 @@ def test_a_fit_that_is_stopped_and_resumed_is_the_same_bit_for_bit(
         if not model:
             keras.utils.set_random_seed(number)
             model = t2t.Transformer(hp, source_vocab_size=size, target_vocab_size=size)
-            model.compile(
-                optimizers.create(hp) if is_ours else getattr(keras.optimizers, optimizer)(1e-3)
-            )
+            theirs = None if is_ours else getattr(keras.optimizers, optimizer)(1e-3)
+            model.compile(theirs or optimizers.create(hp))
         saving = [SaveCheckpoints(model, directory)] if is_ours else []
         step = saving[0].restore() if is_ours else int(model.optimizer.iterations)
         prepare_fit(model, number)

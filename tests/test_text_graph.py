@@ -86,12 +86,11 @@ def vocabularies():
     chance = random.Random(f"text {SEED}")
     pieces = [*"abcdefgh_\\19é日", "low", "lowest", " ", ", "]
     lines = ["".join(chance.choices(pieces, k=chance.randint(1, 40))) for _ in range(60)]
+    words = sorted({*" ".join(lines).split()})
     return [
         *ENCODERS,
         SubwordTextEncoder.build_from_generator(lines + LINES, chance.randint(120, 220)),
-        TokenTextEncoder(
-            vocab_list=sorted({*" ".join(lines).split()})[:20] + ["<UNK>"], replace_oov="<UNK>"
-        ),
+        TokenTextEncoder(vocab_list=[*words[:20], "<UNK>"], replace_oov="<UNK>"),
     ]
 
 

@@ -17,9 +17,7 @@ from t2t_keras.text import ByteTextEncoder, TokenTextEncoder
 ENCODER = TokenTextEncoder(vocab_list=[f"w{n}" for n in range(2, 23)])
 ENCODERS = {"inputs": ENCODER, "targets": ENCODER}
 _RANDOM = np.random.default_rng(3)
-LINES = [
-    " ".join(f"w{n}" for n in _RANDOM.integers(2, 23, length)) for length in (3, 9, 1, 5, 0, 14, 3)
-]
+LINES = [" ".join(f"w{n}" for n in _RANDOM.integers(2, 23, k)) for k in (3, 9, 1, 5, 0, 14, 3)]
 TEXTS = [line for line in LINES if line]
 
 
