@@ -126,6 +126,7 @@ class StopRequests:
         self._before: dict[signal.Signals, Any] = {}
 
     def __enter__(self) -> StopRequests:
+        self.name = ""
         if threading.current_thread() is threading.main_thread():
             self._before = {
                 number: signal.signal(number, self._record)

@@ -7,6 +7,7 @@ Writes what it finds, numbers by name, as JSON to the file named by its last arg
 import contextlib
 import json
 import sys
+import tempfile
 
 import numpy as np
 
@@ -138,7 +139,7 @@ def fitted(strategy, prepare):
     from networks import small_model
 
     import t2t_keras as t2t
-    from t2t_keras.training import prepare_fit
+    from t2t_keras.training import SaveCheckpoints, prepare_fit
 
     overrides = f"num_hidden_layers=1,learning_rate_warmup_steps=9,optimizer=momentum,{PLAIN}"
     dataset = tf.data.Dataset.from_tensors(next(batches(1))).repeat(4)
@@ -147,7 +148,8 @@ def fitted(strategy, prepare):
         model.compile(t2t.optimizers.create(model.hp), run_eagerly=not prepare)
     if prepare:
         prepare_fit(model)
-    history = model.fit(dataset, verbose=0).history
+        saving = SaveCheckpoints(model, tempfile.mkdtemp())
+    history = model.fit(dataset, verbose=0, callbacks=[saving] if prepare else None).history
     figures = [*history.values(), model.evaluate(dataset, verbose=0)]
     return flat(model.trainable_variables), [float(x) for x in np.concatenate(figures)]
 

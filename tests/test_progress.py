@@ -154,5 +154,7 @@ def test_signals_that_ask_to_stop(name):
         with StopRequests() as stop:
             os.kill(os.getpid(), number)
             assert stop.name == name
+        with stop:
+            assert stop.name == ""
     finally:
         signal.signal(number, before)

@@ -152,6 +152,8 @@ def test_keeps_the_newest_and_the_best(run, tmp_path):
     saved(run, tmp_path, [10], keep=2)
     assert steps_on_disk(tmp_path) == [8, 10]
     assert len(list(tmp_path.glob("model.ckpt-*"))) == 4
+    saved(run, tmp_path, [12], keep=-1)
+    assert steps_on_disk(tmp_path) == [8, 10, 12]
 
 
 def test_keeps_one_of_so_many_hours_for_good(run, tmp_path):

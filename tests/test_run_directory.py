@@ -161,6 +161,7 @@ def test_what_is_larger_than_the_checkpoint_is_not_built(name, value, there, tmp
     [
         ("run.json", "[" * 100_000, "run.json is not JSON: maximum recursion depth"),
         ("run.json", '{"starts": [{"started": 5}]}', r"run.json: starts\[0\] has no started_seconds"),
+        ("run.json", json.dumps({"starts": [{"started_seconds": 5, "replicas": 1, "command": 3}]}), r"starts\[0\].command must be a string"),
         ("run.json", '{"averages": {"a": "b"}}', r"run.json: averages.a must be a list"),
         ("run.json", '{"source_vocab_size": 0}', r"run.json: source_vocab_size must be an integer"),
         ("hparams.json", "5", "hparams.json must be an object, got 5"),

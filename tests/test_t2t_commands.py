@@ -80,7 +80,7 @@ def test_hparams_of_a_decoder_say_how_it_samples(parsed):
 @pytest.mark.parametrize(
     ("line", "message"),
     [
-        ("t2t-trainer --schedule=evaluate", "--schedule=evaluate of tensor2tensor is not here: training and evaluation alternate: leave it out, or call t2t-keras-eval"),
+        ("t2t-trainer --schedule=evaluate_on_train_data", "--schedule=evaluate_on_train_data of tensor2tensor is not here: training and evaluation alternate: leave it out, or call t2t-keras-eval"),
         ("t2t-trainer --model=lstm_seq2seq", "it is a network other than the Transformer"),
         ("t2t-datagen --only_list", "--only_list=true of tensor2tensor is not here"),
         ("t2t-keras-train --problems=x", "unknown flag --problems. Did you mean 'problem'?"),

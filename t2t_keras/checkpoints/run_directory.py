@@ -59,7 +59,8 @@ STARTS = "starts"
 """Key in `run.json`: the starts of the run, see `RunRecord`."""
 
 _SIZE = range(1, 2**31)
-_START = {"started_seconds": range(2**63), "replicas": _SIZE, "data_dir?": str, "figures?": dict}
+_START = {"started_seconds": range(2**63), "replicas": _SIZE, "figures?": dict}
+_START |= dict.fromkeys(("data_dir?", "command?"), str)
 _RUN = {
     **dict.fromkeys(("problem?", "model?", "hparams_set?", "precision?"), str),
     **dict.fromkeys(("source_vocab_size?", "target_vocab_size?"), _SIZE),

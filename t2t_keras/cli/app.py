@@ -24,7 +24,9 @@ _BROKEN_PIPE = 141  # the shell's exit code for SIGPIPE
 _SHOWN = 100  # characters of a wrong value in a message
 _HELP = {"--help", "-help", "-h", "-?", "--helpshort"}
 # Flags of T2T that ask for something else than what a command does.
-_OTHER_WORK = re.compile("--(cloud_mlengine=|export_as_tfhub|only_list|schedule=(?!.*train|local))")
+_OTHER_WORK = re.compile(
+    "--(cloud_mlengine=|export_as_tfhub|only_list|schedule=(?!.*train(?!_data)|local))"
+)
 
 Main = Callable[..., None]
 

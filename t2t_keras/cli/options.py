@@ -17,7 +17,7 @@ from typing import Any
 from absl import flags
 
 from t2t_keras import registry
-from t2t_keras.errors import UserError, warn
+from t2t_keras.errors import UserError, explained, warn
 from t2t_keras.files import is_special
 
 FLAGS = flags.FLAGS
@@ -166,15 +166,13 @@ def tmp_dir() -> str:
     if path := directory("tmp_dir"):
         return path
     path = os.path.join(tempfile.gettempdir(), f"t2t_datagen-{os.getuid()}")
-    try:
+    with explained(f"{path} cannot be used", OSError, remedy="give --tmp_dir"):
         with contextlib.suppress(FileExistsError):
             os.mkdir(path)
         status = os.lstat(path)
         if not stat.S_ISDIR(status.st_mode) or status.st_uid != os.getuid():
             raise UserError(f"{path} is not a directory of yours: give --tmp_dir=DIRECTORY.")
         os.chmod(path, 0o700)
-    except OSError as error:
-        raise UserError(f"{path} cannot be used ({error.strerror}): give --tmp_dir.") from error
     return path
 
 

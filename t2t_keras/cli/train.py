@@ -14,12 +14,13 @@ import itertools
 import os
 import re
 import shlex
+import sys
 from typing import Any
 
 from t2t_keras import registry
 from t2t_keras.cli import app, datagen, options
 from t2t_keras.cli.options import FLAGS, choice, integer, number, positive, string, switch, topic
-from t2t_keras.errors import UserError
+from t2t_keras.errors import UserError, explained
 
 
 def define_flags() -> None:
@@ -65,11 +66,11 @@ def define_flags() -> None:
 
 def main() -> None:
     """Trains, from the newest checkpoint in the directory if there is one."""
-    _warn_unused()
     compiles = FLAGS.xla == "on" or (FLAGS.xla == "auto" and os.path.exists("/dev/nvidia0"))
     if compiles and FLAGS.output_dir:
         _keep_compiled(options.required("output_dir"))
     recorded = _take_from_record() if FLAGS.output_dir else None
+    _warn_unused(is_new=recorded is None)
     if FLAGS.problem and not FLAGS.data_dir:
         raise UserError(
             "--data_dir is missing: give --output_dir, and the directory that "
@@ -112,6 +113,7 @@ def main() -> None:
         problem.processes = options.processes()
         datagen.generate(problem, data_dir, options.tmp_dir())
     source = options.tmp_dir() if FLAGS.on_the_fly else None
+    sys.argv[1:] = FLAGS.read_flags_from_files(sys.argv[1:])  # to be recorded
     trainer = Trainer(problem, hp, data_dir, output_dir, settings, source).prepare()
     parameters = trainer.model.count_params()
     if trainer.engine.is_chief:
@@ -140,11 +142,13 @@ def _take_from_record():
     from t2t_keras.checkpoints import read_settings
 
     recorded, run = read_settings(directory)
-    run["data_dir"] = run.get("starts", [{}])[-1].get("data_dir")
+    run["data_dir"] = (run.get("starts") or [{}])[-1].get("data_dir")
     for name in ("problem", "model", "data_dir"):
         FLAGS[name].value = FLAGS[name].value or run.get(name)
     for start in reversed(run.get("starts", [])):
-        words = shlex.split(start.get("command", ""))
+        with explained(f"{directory}/run.json: a command cannot be read", ValueError):
+            words = shlex.split(start.get("command", ""))
+        words = [re.sub(r"^--?no(\w+)$", r"--\1=false", word) for word in words]
         for word, after in reversed([*itertools.pairwise([*words, ""])]):  # the last one counts
             name, equals, value = word.lstrip("-").partition("=")
             if word.startswith("-") and name in _KEPT.split() and not FLAGS[name].present:
@@ -165,10 +169,10 @@ def _reject_contradictions(problem, hp) -> None:
         )
 
 
-def _warn_unused() -> None:
+def _warn_unused(is_new: bool) -> None:
     if not FLAGS.generate_data:
         options.warn_unused("it needs --generate_data", "num_concurrent_processes")
-        if not FLAGS.on_the_fly:
+        if is_new and not FLAGS.on_the_fly:
             options.warn_unused("it needs --generate_data or --on_the_fly", "tmp_dir")
     if not FLAGS.warm_start_from:
         options.warn_unused("it needs --warm_start_from", "warm_start_vocab")

@@ -128,9 +128,7 @@ class TfdsSource(PairSource):
         import tensorflow_datasets as tfds
 
         info = self._builder.info
-        features = (
-            dict(info.features) if isinstance(info.features, tfds.features.FeaturesDict) else {}
-        )
+        features = info.features if isinstance(info.features, tfds.features.FeaturesDict) else {}
         texts = [key for key, value in features.items() if isinstance(value, tfds.features.Text)]
         named = asked or info.supervised_keys or ()
         there = f"{self.name} has {', '.join(texts) or 'no text at its top level'}"

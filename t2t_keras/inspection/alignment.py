@@ -5,6 +5,7 @@ Computed by TensorFlow in a graph, so that an export can align too.
 
 from __future__ import annotations
 
+import itertools
 import re
 from collections.abc import Iterable, Iterator, Sequence
 from functools import partial
@@ -100,12 +101,8 @@ class PairAligner(PairScorer):
         if len(pairs) != len(references):
             raise UserError(f"{len(pairs)} pairs but {len(references)} reference alignments.")
         layers, number = _layers_and_heads(self.model)
-        each_layer = [
-            Heads(layer, head) for layer in range(layers) for head in (None, *range(number))
-        ]
-        every = [
-            of._replace(after=after) for of in (Heads(), *each_layer) for after in (False, True)
-        ]
+        chosen = [(None, None), *itertools.product(range(layers), (None, *range(number)))]
+        every = [Heads(*one, after) for one in chosen for after in (False, True)]
         graph = open_graph(partial(source_words, self.model, self.encoders, every))
         found: dict[Heads, list[Links]] = {heads: [] for heads in every}
         for start in range(0, len(pairs), _PAIRS):

@@ -198,8 +198,7 @@ def _encoded(encoder, text: str, name: str) -> list[int]:
 
 def _tags(problem, words: str, target: str) -> str:
     """Returns the tags of a tree in brackets."""
-    from t2t_keras.parsing import linearize
-    from t2t_keras.parsing.trees import parse_tree
+    from t2t_keras.parsing import linearize, parse_tree
 
     tree = problem.prepare(parse_tree(target))
     tree_words, tags = linearize(tree) if tree else ("", "")

@@ -114,12 +114,13 @@ class _Run:
             )
         self.model = model
         self.optimizer = optimizer
-        optimizer.build(model.trainable_variables)
+        with model.distribute_strategy.scope():
+            optimizer.build(model.trainable_variables)
         slot_variables(model, optimizer.t2t_slots())  # refuses weights that have no place, of LoRA
 
     @property
     def step(self) -> int:
-        return int(self.optimizer.iterations)
+        return int(np.asarray(self.optimizer.iterations))
 
     def state(self):
         """Returns the optimizer's variables that T2T has no names for, such as Keras's averages, by number."""

@@ -190,7 +190,7 @@ class LossRecord:
         if not math.isfinite(gradient_norm):
             return f"the norm of the gradient became {gradient_norm} before step {step}"
         good = self._last_good
-        if step - good > DIVERGED_AFTER and step // self.every * self.every > good:
+        if step - good > DIVERGED_AFTER and not step % self.every:  # a mean has just been taken
             what = "the first steps" if self._first >= self._uniform else "a uniform prediction"
             reference = max(self._first, self._uniform)
             return (

@@ -139,7 +139,7 @@ class RunCheckpoints:
         with writing(self.directory):
             found = checkpoints_in(self.directory, PREFIX)
             kept = [prefix for prefix in found if prefix not in self._damaged]
-            if self.keep:
+            if self.keep > 0:
                 best = os.path.join(self.directory, read_best(self.directory))
                 last_kept, apart = self.run_started, 3600 * self.keep_every_hours
                 for prefix in kept[: -self.keep]:

@@ -129,6 +129,8 @@ class Trainer:
         """Opens the data, makes the model and compares the settings of the run; `run` does it otherwise."""
         problem, hp, s, data_dir = self.problem, self.hp, self.settings, self.data_dir
         require_metrics(problem, s.best_metric, s.early_stopping)
+        if min(s.local_eval_frequency, s.log_step_count_steps) < 1:
+            raise UserError("local_eval_frequency and log_step_count_steps must be 1 or more.")
         model_class = registry.model(s.model)
         registry.require_fit(problem, model_class)
         begun = os.path.isdir(self.output_dir) and checkpoints_in(self.output_dir, PREFIX)
