@@ -106,9 +106,8 @@ def _joined(label_smoothing: float, count_right: bool):
             losses = losses + low * ops.sum(ops.cast(x[i], "float32") * of_label, axis=-1)
             loss = loss + ops.sum(losses * weight)
             if count_right:
-                of_right = ops.take_along_axis(logits, label[:, None], axis=-1)
-                is_right = of_right >= ops.max(logits, axis=-1, keepdims=True)  # [n, 1]
-                right = right + ops.sum(ops.cast(is_right[:, 0], "float32") * weight)
+                is_right = ops.cast(ops.argmax(logits, axis=-1), label.dtype) == label
+                right = right + ops.sum(ops.cast(is_right, "float32") * weight)
             if low:
                 gradient = _smoothed(gradient, label, low)
             gradient = ops.cast(gradient, rows.dtype)

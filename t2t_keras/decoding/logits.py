@@ -67,9 +67,9 @@ def forced_candidates(tokens, log_p, possible, forced):
 
 def prompt_lengths(prompts):
     """Returns the length [B] int32 of each prompt [B, P] without trailing padding."""
-    prompts = ops.pad(prompts, [[0, 0], [0, 1]])  # at least one column
+    prompts = ops.pad(prompts, [[0, 1], [0, 1]])  # at least one column and, for PyTorch, one row
     places = ops.arange(1, shape_of(prompts)[1] + 1, dtype="int32")
-    return ops.max(ops.where(prompts != PAD_ID, places, 0), axis=1, initial=0)
+    return ops.max(ops.where(prompts != PAD_ID, places, 0), axis=1, initial=0)[:-1]
 
 
 def forced_by(prompts):

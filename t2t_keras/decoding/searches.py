@@ -43,7 +43,8 @@ def search(
 ) -> SearchResult:
     """Decodes as the options say: with beam search, greedily, or by sampling.
 
-    The result for a sentence does not depend on the others, except through the padded length S.
+    The result for a sentence does not depend on the others, except through the padded length S, to which
+    a source without tokens attends.
 
     A language model continues prompts, which have no end of sentence: each is forced like a `prefix`,
     and only what follows it is returned. `extra_length` counts from the end of each prompt.
