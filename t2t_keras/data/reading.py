@@ -587,8 +587,9 @@ class Batches(SplitBatches):
             found = problem.get_hparams(hp, data_dir)
             for side, stored in problem.orient({side: side for side in problem.sides}).items():
                 most[stored] = min(most[stored], found.vocab_size[side])
-                made_with = f"{stored}={vocabulary_digest(found.vocabulary[side])}"
-                is_another |= made_with not in index.made_with and f"{stored}=" in index.made_with
+                if f"{stored}=" in index.made_with:
+                    digest = vocabulary_digest(found.vocabulary[side])
+                    is_another |= f"{stored}={digest}" not in index.made_with
         if is_another:
             raise UserError(
                 f"The {split} shards of {problem.name} in {data_dir} were made with another "
