@@ -312,8 +312,8 @@ class Generation:
                     f"There are no examples to write to {self.data_dir}: the source of the {split} "
                     f"data of {problem.name} is empty, or all is left out ({dropped or 'blank'})."
                 )
-            sized = {side: e for side, e in encoders.items() if isinstance(e, TensorEncoder)}
-            self._write_shards(" ".join(f"{s}={vocabulary_digest(e)}" for s, e in sized.items()))
+            ours = {side: e for side, e in encoders.items() if isinstance(e, TensorEncoder)}
+            self._write_shards(" ".join(f"{s}={vocabulary_digest(e)}" for s, e in ours.items()))
 
     def _missing_pieces(self, samples: Iterable[Sample], coding: _Coding) -> Iterator[tuple]:
         """Reads all text; yields the arguments of `_make_piece` for pieces not encoded yet."""

@@ -122,7 +122,7 @@ def read_index(
                     )
         with contextlib.suppress(OSError):
             write_index(data_dir, name, split, tables, made_with)
-        stored = _joined(tables, made_with)
+        stored = (*_joined(tables), made_with)
     counts, sizes, lengths, made_with = stored
     starts = np.concatenate([[0], np.cumsum(sizes + np.int64(_FRAME_BYTES))])
     first = starts[np.cumsum(counts) - counts]  # where each shard begins, if all are one file
@@ -138,7 +138,7 @@ def write_index(
     data_dir: PathLike, name: str, split: str, tables: Sequence[Table], made_with: str
 ) -> None:
     """Stores the index of shards that have just been written or read, from the table of each."""
-    counts, sizes, lengths, _ = _joined(tables, made_with)
+    counts, sizes, lengths = _joined(tables)
     columns = {"counts": counts, "sizes": sizes, **lengths}
     columns = {field: smallest(column) for field, column in columns.items()}
     columns["made_with"] = np.array(made_with)
@@ -153,16 +153,17 @@ def index_path(data_dir: PathLike, name: str, split: str) -> Path:
     return Path(data_dir) / f"index.{name}-{split}.npz"
 
 
-_Stored = tuple[np.ndarray, np.ndarray, dict[str, np.ndarray], str]
+_Columns = tuple[np.ndarray, np.ndarray, dict[str, np.ndarray]]  # counts, sizes, lengths
+_Stored = tuple[np.ndarray, np.ndarray, dict[str, np.ndarray], str]  # and `made_with`
 
 
-def _joined(tables: Sequence[Table], made_with: str) -> _Stored:
+def _joined(tables: Sequence[Table]) -> _Columns:
     columns = {
         name: np.concatenate([table[name] for table in tables]).astype(np.uint32)
         for name in tables[0]
     }
     counts = np.array([len(table["sizes"]) for table in tables], np.int64)
-    return counts, columns.pop("sizes"), columns, made_with
+    return counts, columns.pop("sizes"), columns
 
 
 def _load(path: Path, paths: Sequence[Path], sides: Sequence[str]) -> tuple[_Stored | None, bool]:

@@ -32,10 +32,7 @@ def iterate_lines(path: str | os.PathLike[str], keep_returns: bool = False) -> I
     Only "\n" ends a line, and every "\r" is dropped, as by TensorFlow's files, which tensor2tensor reads;
     form feeds, U+2028 and the like stay inside it. A byte order mark at the beginning of the file is
     dropped, too, and a newline at its end does not start another line. `.gz` files are decompressed.
-
-    Args:
-        path: a file.
-        keep_returns: drop only one "\r" before the newline.
+    With `keep_returns`, only one "\r" before the newline is dropped.
 
     Raises:
         UserError: the file cannot be read or decompressed, or a line is too long or not UTF-8.

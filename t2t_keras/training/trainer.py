@@ -166,7 +166,7 @@ class Trainer:
         self._run_settings = {  # those besides the hyperparameters that affect the result
             **describe(model),
             "problem": problem.name,
-            "vocabulary": {s: vocabulary_digest(e) for s, e in of_problem.vocabulary.items()},
+            "vocabulary": {side: vocabulary_digest(e) for side, e in of_problem.vocabulary.items()},
             "shards": self.batches.shards,
             "random_seed": s.engine.random_seed,
             "on_the_fly": self.tmp_dir is not None,
