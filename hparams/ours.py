@@ -1,7 +1,5 @@
 """Sets of our own, for corpora that can be trained on a laptop."""
 
-from __future__ import annotations
-
 from t2t_keras.hparams.transformer import transformer_base, transformer_tiny
 from t2t_keras.registry import register_hparams
 from t2t_keras.settings import HParams

@@ -5,8 +5,6 @@ update has about 25,000 source and 25,000 target tokens (section 5.1) on any num
 `batch_size` is what one device computes at once, and the trainer sums as many batches as needed.
 """
 
-from __future__ import annotations
-
 from typing import Any
 
 from t2t_keras.hparams.transformer import transformer_base_v1

@@ -1,7 +1,5 @@
 """T2T's sets: base, big and small, relative positions, one GPU, clean data, TPUs, language models, parsing."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Any
 

@@ -3,8 +3,6 @@
 The Penn Treebank, WikiText-103, the billion-word benchmark, Wikipedia, your own text; film reviews.
 """
 
-from __future__ import annotations
-
 import bz2
 import re
 from collections import Counter

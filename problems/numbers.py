@@ -3,8 +3,6 @@
 Do not change the sequence of random draws: published scores are of these sentences.
 """
 
-from __future__ import annotations
-
 import zlib
 from collections.abc import Iterator
 from pathlib import Path

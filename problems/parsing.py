@@ -1,7 +1,5 @@
 """Parsing problems: the Wall Street Journal (section 6.3 of the paper), free treebanks, Icelandic."""
 
-from __future__ import annotations
-
 import itertools
 from collections.abc import Iterator, Sequence
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Pairs of texts: translation on small corpora (Multi30k, IWSLT, PANL-BPPT, SETimes, RMA), summaries."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 
 from t2t_keras.data import TfdsTranslateProblem, TranslateProblem

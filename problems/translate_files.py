@@ -1,7 +1,5 @@
 """Problems on your own text: files or a TFDS dataset given by flags, and files with T2T's names."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Collection, Sequence
 from functools import partial
 from pathlib import Path

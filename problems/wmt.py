@@ -1,7 +1,5 @@
 """T2T's WMT translation problems, by language pair, and the paper's WMT 2014 problems."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 from functools import partial
 from pathlib import Path

@@ -3,8 +3,6 @@
 Submodules load when they are first used, so that `import t2t_keras` stays cheap.
 """
 
-from __future__ import annotations
-
 import importlib
 from typing import TYPE_CHECKING, Any
 

@@ -1,7 +1,5 @@
 """T2T's `transformer_encoder`: an encoder that classifies texts."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import keras

@@ -1,7 +1,5 @@
 """`UserError`, the one-line error for mistakes that a user can correct; safe terminal output."""
 
-from __future__ import annotations
-
 import contextlib
 import difflib
 import re

@@ -1,7 +1,5 @@
 """Atomic writing, locks against a second writer, and JSON that is checked when read."""
 
-from __future__ import annotations
-
 import contextlib
 import fcntl
 import glob

@@ -1,7 +1,5 @@
 """The two reserved token ids: padding and end of sentence."""
 
-from __future__ import annotations
-
 from collections.abc import Container, Iterable
 
 PAD_ID = 0  # padding: has no weight in the loss, embeds to zeros, and is masked in a source

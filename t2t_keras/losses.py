@@ -1,7 +1,5 @@
 """Label-smoothed cross-entropy over real tokens (section 5.4 of the paper), also for Keras's `fit`."""
 
-from __future__ import annotations
-
 import contextlib
 import contextvars
 import functools

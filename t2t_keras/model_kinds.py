@@ -1,7 +1,5 @@
 """What a model and a problem are, and all that the library uses of a model."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import Any, Literal, Protocol
 

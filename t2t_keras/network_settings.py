@@ -1,7 +1,5 @@
 """The network's settings: checks across several of them, and the keyword arguments of its layers."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import keras

@@ -1,7 +1,5 @@
 """One graph for tensors of all sizes, where `tf.function` would trace one per size."""
 
-from __future__ import annotations
-
 import functools
 from collections.abc import Callable
 from typing import Any

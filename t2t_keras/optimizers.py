@@ -1,7 +1,5 @@
 """T2T's optimizers as Keras optimizers; they import only Keras."""
 
-from __future__ import annotations
-
 import itertools
 import re
 from collections.abc import Callable, Sequence

@@ -1,7 +1,5 @@
 """Registry of hparams sets, problems and models, both built-in and from a user's own directory."""
 
-from __future__ import annotations
-
 import importlib
 import os
 import re

@@ -1,7 +1,5 @@
 """Sizes, gathers and small products of tensors, in TensorFlow with fewer operations than Keras's."""
 
-from __future__ import annotations
-
 import functools
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Answers to names of tensor2tensor that are not supported here, from the table `t2t_names.tsv`."""
 
-from __future__ import annotations
-
 import contextlib
 import functools
 import re

@@ -1,7 +1,5 @@
 """Averaging of checkpoints (section 6.1 of the paper)."""
 
-from __future__ import annotations
-
 import os
 from collections.abc import Sequence
 from pathlib import Path

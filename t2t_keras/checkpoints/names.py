@@ -1,7 +1,5 @@
 """T2T's names of variables; no other module knows them."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 from typing import Any

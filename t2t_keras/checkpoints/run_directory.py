@@ -1,7 +1,5 @@
 """The directory of a run: settings beside its checkpoints, and loading a model from both."""
 
-from __future__ import annotations
-
 import os
 import re
 from collections.abc import Mapping

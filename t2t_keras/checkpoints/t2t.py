@@ -4,8 +4,6 @@ TensorFlow is imported only to read or write files; `assign`, which sets a model
 arrays, works without it on any Keras backend.
 """
 
-from __future__ import annotations
-
 import contextlib
 import glob
 import json

@@ -1,7 +1,5 @@
 """Runs every command: parses flags, prints help, reports an error in one line."""
 
-from __future__ import annotations
-
 import glob
 import io
 import math

@@ -5,8 +5,6 @@ Examples:
     t2t-keras-avg --checkpoints=run/model.ckpt-900,run/model.ckpt-1000
 """
 
-from __future__ import annotations
-
 import operator
 import os
 

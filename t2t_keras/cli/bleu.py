@@ -12,8 +12,6 @@ With several translations or references, --metrics or --confidence, it prints on
 Several translations are compared with the first one.
 """
 
-from __future__ import annotations
-
 import dataclasses
 import json
 import os

@@ -5,8 +5,6 @@ Examples:
     t2t-keras-convert --checkpoint_path=my.keras --output_path=mine/model.ckpt-0
 """
 
-from __future__ import annotations
-
 import os
 
 from t2t_keras.cli import app, options

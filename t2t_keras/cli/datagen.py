@@ -7,8 +7,6 @@ Examples:
     t2t-keras-datagen --list  # problems, hparams sets and models
 """
 
-from __future__ import annotations
-
 import glob
 import os
 import random

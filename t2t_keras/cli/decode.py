@@ -8,8 +8,6 @@ Give --output_dir or --checkpoint_path, and one of --decode_from_file, --decode_
 --score_file and --align_file. A checkpoint of tensor2tensor may need --problem, --data_dir and --hparams_set.
 """
 
-from __future__ import annotations
-
 import contextlib
 import functools
 import os

@@ -6,8 +6,6 @@ Example:
 Give --output_dir or --checkpoint_path. One of tensor2tensor may need --problem, --data_dir and --hparams_set.
 """
 
-from __future__ import annotations
-
 import os
 
 from t2t_keras.cli import app, options

@@ -10,8 +10,6 @@ Actions and examples:
 The help on a flag begins with its action, unless several have the flag.
 """
 
-from __future__ import annotations
-
 import os
 
 from t2t_keras.cli import app, options

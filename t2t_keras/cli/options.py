@@ -1,7 +1,5 @@
 """Flags that several commands share, with tensor2tensor's names."""
 
-from __future__ import annotations
-
 import contextlib
 import dataclasses
 import os

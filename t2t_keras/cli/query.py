@@ -7,8 +7,6 @@ Examples:
 Give --server and --servable_name, or --saved_model.
 """
 
-from __future__ import annotations
-
 import sys
 
 from t2t_keras.cli import app, options

@@ -1,7 +1,5 @@
 """T2T's commands, which take its command lines, and their `main` for scripts of users."""
 
-from __future__ import annotations
-
 import os
 import shutil
 from collections.abc import Callable, Iterator

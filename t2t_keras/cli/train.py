@@ -8,8 +8,6 @@ Examples:
 The same command resumes a run that was stopped, and so does --output_dir alone, also with more --train_steps.
 """
 
-from __future__ import annotations
-
 import itertools
 import os
 import re

@@ -3,8 +3,6 @@
 They are those of T2T's `generator_utils`, `text_problems` and `translate`, with its arguments.
 """
 
-from __future__ import annotations
-
 import glob
 import os
 import random

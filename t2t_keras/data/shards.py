@@ -6,8 +6,6 @@ planned in advance and examples read in any order. It is stored beside the shard
 `index.{name}-{split}.npz` when they are generated or, for T2T's shards, when they are first read.
 """
 
-from __future__ import annotations
-
 import contextlib
 import hashlib
 import os

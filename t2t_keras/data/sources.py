@@ -11,8 +11,6 @@ files, or of the only file, or a pair of URLs, one per file. Without "://" it is
 `tmp_dir`; "" means that there is none.
 """
 
-from __future__ import annotations
-
 import bz2
 import codecs
 import contextlib

@@ -1,7 +1,5 @@
 """Text-to-text problems: vocabulary, encoders, and generation of shards."""
 
-from __future__ import annotations
-
 import itertools
 import os
 import random

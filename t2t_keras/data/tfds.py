@@ -1,7 +1,5 @@
 """Sentence pairs and texts from TensorFlow Datasets (TFDS), and problems on them."""
 
-from __future__ import annotations
-
 import html
 import io
 import logging

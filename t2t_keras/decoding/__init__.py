@@ -3,8 +3,6 @@
 On JAX and PyTorch, there are `search`, `beam_search`, `greedy` and `sample`; what else decodes needs TensorFlow.
 """
 
-from __future__ import annotations
-
 import keras
 
 from t2t_keras.decode_settings import DecodeSettings

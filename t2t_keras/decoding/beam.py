@@ -14,8 +14,6 @@ Keys and values are not copied when a hypothesis continues another: all K share 
 sentence, and `Beams.visible` says which cached keys belong to the past of each hypothesis.
 """
 
-from __future__ import annotations
-
 import dataclasses
 import math
 from collections.abc import Callable

@@ -1,7 +1,5 @@
 """Ensembles: several models that decode together."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 import tensorflow as tf

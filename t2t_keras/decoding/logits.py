@@ -9,8 +9,6 @@ Minimum length, prefix, top-k and top-p are not processors: they narrow the choi
 model's scores, and in beam search they work on the few best tokens instead of the whole vocabulary.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable
 from typing import Any, NamedTuple

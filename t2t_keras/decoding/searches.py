@@ -1,7 +1,5 @@
 """Beam search, greedy and sampled decoding: one entry, with all options."""
 
-from __future__ import annotations
-
 import dataclasses
 import functools
 import math

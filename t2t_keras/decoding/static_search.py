@@ -6,8 +6,6 @@ batch until all are done. So there is one compilation per number of sentences, r
 two, and per `ROOM` positions of source and output. The strategies are the same.
 """
 
-from __future__ import annotations
-
 import functools
 from typing import Any, NamedTuple
 

@@ -3,8 +3,6 @@
 Use `t2t_keras.serving.CTranslate2Translator` to translate with such an export.
 """
 
-from __future__ import annotations
-
 import json
 from collections.abc import Mapping
 from pathlib import Path

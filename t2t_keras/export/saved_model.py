@@ -1,7 +1,5 @@
 """Writing a SavedModel: numbered versions for TensorFlow Serving, precision, warm-up requests."""
 
-from __future__ import annotations
-
 import os
 from collections.abc import Iterator, Mapping, Sequence
 from fnmatch import fnmatchcase

@@ -1,7 +1,5 @@
 """The signatures of a SavedModel: text to text, ids to ids, scores of pairs, and T2T's signature."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from functools import partial
 

@@ -1,7 +1,5 @@
 """An interactive HTML page of attention and parse tree, in one file that works offline."""
 
-from __future__ import annotations
-
 import base64
 import hashlib
 import html

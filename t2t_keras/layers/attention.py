@@ -1,7 +1,5 @@
 """Multi-head attention (section 3.2 of the paper), with T2T's relative positions."""
 
-from __future__ import annotations
-
 import dataclasses
 from collections.abc import Callable, Sequence
 from typing import Any

@@ -1,7 +1,5 @@
 """The settings of an encoder or decoder layer, the parts built from them, and a stack of layers."""
 
-from __future__ import annotations
-
 import dataclasses
 import functools
 import inspect

@@ -1,7 +1,5 @@
 """The parts around and after attention: feed-forward, layer normalisation, dropout and residual."""
 
-from __future__ import annotations
-
 import contextlib
 import contextvars
 import copy

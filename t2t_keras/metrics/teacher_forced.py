@@ -4,8 +4,6 @@ They compare ids, so they differ from scores of decoded text. As in T2T, BLEU an
 batches, and compare what follows a sentence, too: padding with what is predicted there.
 """
 
-from __future__ import annotations
-
 import itertools
 from collections.abc import Sequence
 

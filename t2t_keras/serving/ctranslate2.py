@@ -1,7 +1,5 @@
 """Translates text with a CTranslate2 model, without TensorFlow."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Sequence
 from pathlib import Path

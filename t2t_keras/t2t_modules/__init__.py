@@ -4,8 +4,6 @@ They are there while a user directory is imported (`--t2t_usr_dir`) and from the
 notebook; and for a script that imports T2T itself with `python -m t2t_keras.t2t_modules script.py ...`.
 """
 
-from __future__ import annotations
-
 import importlib
 import importlib.util
 import os

@@ -1,7 +1,5 @@
 """Runs a script that was written for tensor2tensor: `python -m t2t_keras.t2t_modules script.py ...`."""
 
-from __future__ import annotations
-
 import os
 import sys
 from types import ModuleType

@@ -1,7 +1,5 @@
 """Names of T2T and of TensorFlow 1 that users' files mention: they import, and an absent one fails when used."""
 
-from __future__ import annotations
-
 import builtins
 import contextlib
 from collections.abc import Iterator

@@ -4,8 +4,6 @@ They use only core TensorFlow (except for SentencePiece), so a SavedModel loads 
 Letters and white space are listed explicitly, because TensorFlow's character classes depend on its version.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple

@@ -1,7 +1,5 @@
 """Reads the lines of UTF-8 text files, plain or gzip, split only at newlines; vocabulary files."""
 
-from __future__ import annotations
-
 import codecs
 import contextlib
 import gzip

@@ -7,8 +7,6 @@ enough after subtracting their occurrences inside longer kept subtokens. Bisecti
 All of this works on arrays: the frequent substrings are the nodes of a suffix tree.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple

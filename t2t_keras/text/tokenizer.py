@@ -1,7 +1,5 @@
 """tensor2tensor's reversible tokenizer: words, and the text between them unless it is a single space."""
 
-from __future__ import annotations
-
 import glob
 import itertools
 import re

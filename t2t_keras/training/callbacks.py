@@ -1,7 +1,5 @@
 """Callbacks for Keras's `model.fit`: checkpoints, BLEU or F1 on dev, the trainer's dropout masks."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import keras

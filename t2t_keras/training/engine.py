@@ -1,7 +1,5 @@
 """Model, optimizer and compiled step on one or more devices, and the number of batches per step."""
 
-from __future__ import annotations
-
 import contextlib
 import dataclasses
 import functools

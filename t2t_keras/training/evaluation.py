@@ -1,7 +1,5 @@
 """Evaluation on held-out data: loss, accuracy, and BLEU, F1 or perplexity; early stopping."""
 
-from __future__ import annotations
-
 import dataclasses
 import json
 import math

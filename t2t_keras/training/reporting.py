@@ -1,7 +1,5 @@
 """Reports of a run: progress line, TensorBoard events, loss, and its starts in `run.json`."""
 
-from __future__ import annotations
-
 import contextlib
 import datetime
 import math

@@ -4,8 +4,6 @@ A checkpoint is in T2T's format: `model.ckpt-<step>` with T2T's names of variabl
 Training state that T2T has no name for has our own names.
 """
 
-from __future__ import annotations
-
 import dataclasses
 import glob
 import os

@@ -1,7 +1,5 @@
 """Starts a run from trained weights, whose vocabulary may be another one."""
 
-from __future__ import annotations
-
 import os
 from collections.abc import Mapping
 from typing import Any
