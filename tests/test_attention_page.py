@@ -287,7 +287,9 @@ def lines(page):
 
 @pytest.mark.parametrize("theme", ["light", "dark"])
 def test_lines_of_the_chosen_heads_are_where_weights_are_and_as_opaque(show, theme):
-    page = show(sample(), f"attention=encoder&text=subwords&layer=1&theme={theme}")
+    address = f"attention=encoder&text=subwords&layer=1&theme={theme}"
+    assert not lines(show(sample(), address + "&heads=")).any()
+    page = show(sample(), address)
     assert texts(page, "#heads button") == ["all", "none"]
     for head, weights in enumerate(sharp_heads()):
         page.click("document.querySelector('#heads button:last-child')")

@@ -139,7 +139,7 @@ def attention_data(
         allowed = problem.constraint(encoders) if problem and settings.constrains else None
         only = allowed([text]) if allowed else None
         ids = search(model, [source_ids], settings, top_beams=1, constraint=only).ids[0, 0].numpy()
-        target_ids = [*until_eos(ids), *[EOS_ID] * (EOS_ID in ids)]
+        target_ids = [*until_eos(ids), *[EOS_ID] * (EOS_ID in ids)] or [*ids[:1]]
     else:
         if parsing and target_text.lstrip().startswith("("):
             target_text = _tags(parsing, text, target_text)

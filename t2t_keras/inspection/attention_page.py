@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from t2t_keras.ids import without_padding
-from t2t_keras.inspection.attention import KINDS, AttentionData, attention_weights
+from t2t_keras.inspection.attention import KINDS, MOST_TOKENS, AttentionData, attention_weights
 from t2t_keras.inspection.tokens import shown_tokens
 
 _SCRIPTS = ("elements.js", "state.js", "pictures.js", "numbers.js", "tree.js", "page.js")
@@ -60,7 +60,7 @@ def attention_page(data: dict[str, Any]) -> str:
 
 
 def batch_page(model, encoders, batch: Mapping[str, Any], title: str) -> str:
-    """Returns the attention page, with a title, of the first sentence pair in a batch.
+    """Returns the attention page, with a title, of a batch's first pair, up to `MOST_TOKENS` a side.
 
     Args:
         model: a `Transformer`.
@@ -72,7 +72,7 @@ def batch_page(model, encoders, batch: Mapping[str, Any], title: str) -> str:
         ids = np.asarray(batch[side])[0]
         if f"{side}_segmentation" in batch:  # the first pair of a packed row
             ids = ids[np.asarray(batch[f"{side}_segmentation"])[0] == 1]
-        pair[side] = without_padding(ids)
+        pair[side] = without_padding(ids)[:MOST_TOKENS]
     source, target = (shown_tokens(encoders[side], ids) for side, ids in pair.items())
     weights: dict[str, Any] = attention_weights(model, *pair.values())
     return attention_page(AttentionData(title, source, target, **weights).to_json())
@@ -85,7 +85,7 @@ def _integers(kind: str, layers, data) -> list:
         for rows in heads:
             if len(rows) != queries or any(len(row) != keys for row in rows):
                 raise ValueError(f"The attention {kind!r} is not of {queries} x {keys} tokens.")
-    return np.rint(_SCALE * np.array(layers)).astype(int).tolist()
+    return np.rint(_SCALE * np.nan_to_num(layers)).astype(int).tolist()
 
 
 def _hash(text: str) -> str:

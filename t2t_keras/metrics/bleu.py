@@ -162,7 +162,7 @@ def paper_style(line: str, language: str = "de") -> list[str]:
     line = _FULL_STOPS.sub(". ", line.translate(_TYPOGRAPHIC))
     line = re.sub(r"[\x00-\x1f]", "", " ".join(line.split()))
     line = _SEPARATE[language].sub(r" \g<0> ", line)
-    words = _ELISION.sub("' ", line).split()
+    words = _ELISION.sub(r"\1' \2", line).split()
     keeps_period = _KEEPS_PERIOD[language]
     cut = (
         f"{word[:-1]} ." if _ends_in_full_stop(word, after, keeps_period) else word
@@ -180,7 +180,7 @@ _TYPOGRAPHIC = str.maketrans(
 ) | {ord("…"): "..."}
 _FULL_STOPS = re.compile("[。．] *")
 _LETTER = r"[^\W\d_]"
-_ELISION = re.compile(rf"(?<={_LETTER})'(?={_LETTER})")
+_ELISION = re.compile(rf"({_LETTER})'({_LETTER})")
 _SEPARATE = {
     language: re.compile(
         rf"""\.{{2,}}                # an ellipsis
@@ -206,7 +206,7 @@ _KEEPS_PERIOD = {
         re.VERBOSE,
     ),
     "fr": re.compile(
-        r"""[A-Za-z]
+        r"""[A-Zb-z]
           | MM|SS|al|ann|apr|art|auj|av|boul|ca|cf|chap|contr|dir|env|etc|ex|fasc|fig|fr|fém|hab
           | ibid|id|inf|lib|masc|ms|pl|pp|sec|sect|sing|sq|sqq|suiv|sup|suppl|tél|vb|vol|vs|éd
         """,

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     import tensorflow as tf
 
 MODEL_TYPES = ("unigram", "bpe")  # that can be built
-UNKNOWN = " \u2047 "  # SentencePiece's text for an unknown character
+UNKNOWN = " \u2047 "  # a model's text for an unknown character, unless it has its own
 
 _SPACE = "\u2581"  # represents a space in a piece
 _BYTES_FROM = 1024  # vocabulary size; smaller ones cannot afford 256 byte tokens
@@ -152,7 +152,7 @@ class SentencePieceEncoder(TensorEncoder):
         if processor.is_byte(piece):
             return bytes([int(spelled[1:-1], 16)])
         if processor.is_unknown(piece):
-            return UNKNOWN.encode()
+            return processor.decode([piece]).encode()
         return b"" if processor.is_control(piece) else spelled.replace(_SPACE, " ").encode()
 
     def subtoken(self, subtoken_id: int) -> str:

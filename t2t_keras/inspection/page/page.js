@@ -205,7 +205,7 @@ function drawPicture(scene) {
     : row * Math.max(queries.length, keys.length);
   const paint = heatMap ? drawHeatMap : drawLines;
   drawnWidth = width;
-  if (focus) {
+  if (focus || !width) {
     paint(clearCanvas(byId("picture"), width, height), scene);
     return;
   }
@@ -220,7 +220,7 @@ function drawPicture(scene) {
 function change(changes) {
   const otherWords = "kind" in changes || "unit" in changes;
   Object.assign(state, changes, otherWords ? { kept: null } : {});
-  if (otherWords || "theme" in changes) layOut();
+  if (otherWords || "theme" in changes || "view" in changes) layOut();
   show();
   writeAddress();
 }

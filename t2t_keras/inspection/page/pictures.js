@@ -83,14 +83,14 @@ function drawHeatMap(context, scene) {
     if (focused === null ? k % every : k !== focused) return;
     context.save();
     context.translate((k + 0.5) * cell + 4, HEAT_MAP_HEAD - 6);
-    context.rotate(-Math.PI / 3);
-    context.fillText(shortened(text, 14), 0, 0);
+    context.rotate(-Math.PI / 2);
+    context.fillText(shortened(text, 14), 0, 0, HEAT_MAP_HEAD - 8);
     context.restore();
   });
 }
 
 function shortened(text, length) {
-  return text.length > length ? text.slice(0, length - 1) + "…" : text;
+  return text.length > length ? text.slice(0, length - 1).replace(/[\ud800-\udbff]$/, "") + "…" : text;
 }
 
 /** Draws a matrix with one pixel per weight, for the overview. */

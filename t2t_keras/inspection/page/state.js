@@ -107,7 +107,7 @@ function readAddress() {
   };
   state.layer = number("layer", layers.length) ?? layers.length - 1;
   const all = layers[state.layer].map((_, head) => head);
-  const named = given.has("heads") ? given.get("heads").split(",").map(Number) : all;
+  const named = given.has("heads") ? given.get("heads").split(",").map(parseFloat) : all;
   state.heads = new Set(all.filter((head) => named.includes(head)));
   const side = given.has("looked-at") ? "keys" : "queries";
   const index = number(side === "keys" ? "looked-at" : "word", texts[side].length);
