@@ -41,10 +41,16 @@ def require_one_of(name: str, value: Any, allowed: Collection[str]) -> None:
         raise UserError(f"{name} must be one of {', '.join(allowed)}, got {value!r}.{hint}")
 
 
+def require_kind(name: str, value: Any, kind: Any, wanted: str) -> None:
+    """Raises a `UserError` for a value that is not of a class."""
+    if not isinstance(value, kind):
+        raise UserError(f"{name} must be {wanted}, got {value!r:.99}.")
+
+
 def require_several(name: str, texts: Any) -> None:
-    """Raises a `UserError` for one text in the place of several, whose letters would count as texts."""
-    if isinstance(texts, str | bytes):
-        raise UserError(f"{name} takes a list of texts, got one, {texts!r}: put it in a list.")
+    """Raises a `UserError` for what is no list of texts, such as one, whose letters would count as texts."""
+    if isinstance(texts, str | bytes) or not isinstance(texts, Iterable):
+        raise UserError(f"{name} takes a list of texts, got {texts!r}: put it in a list.")
 
 
 def several_texts(name: str, texts: Any, kinds: Any = str) -> list[Any]:

@@ -4,7 +4,7 @@ from typing import Any
 
 import keras
 
-from t2t_keras.errors import UserError
+from t2t_keras.errors import UserError, require_kind
 from t2t_keras.settings import SETTINGS, HParams
 
 INFERENCE_SETTINGS = (
@@ -20,8 +20,7 @@ INFERENCE_SETTINGS = (
 
 def check_settings(hp: HParams) -> None:
     """Raises UserError if the network does not support a value or a combination of values of `hp`."""
-    if not isinstance(hp, HParams):
-        raise UserError(f"hp must be settings, as from registry.hparams, got {hp!r:.99}.")
+    require_kind("hp", hp, HParams, "settings, as from registry.hparams")
     hp.check("network")  # settings from a record have not been checked yet
     relative = hp.self_attention_type == "dot_product_relative"
     for name, needed in (("max_length", hp.pos == "emb"), ("max_relative_position", relative)):

@@ -14,7 +14,7 @@ from t2t_keras import checkpoints, registry
 from t2t_keras.checkpoints.average import AVERAGES
 from t2t_keras.checkpoints.run_directory import flags_of_t2t
 from t2t_keras.decoding import Classifier, DecodeSettings, Ensemble, Translator
-from t2t_keras.errors import UserError, warn
+from t2t_keras.errors import UserError, require_kind, warn
 from t2t_keras.files import content_digest
 from t2t_keras.network_settings import INFERENCE_SETTINGS
 from t2t_keras.serving import CTranslate2Translator, SavedModel, TextClient
@@ -59,6 +59,7 @@ def load(
         >>> t2t_keras.load("run").translate(["Two cups."])
         ['Zwei Tassen.']
     """
+    require_kind("path", path, str | os.PathLike | Sequence, "a path or a list of paths")
     paths = [path] if isinstance(path, str | os.PathLike) else list(path)
     if not paths:
         raise UserError("there is nothing to load: the list of checkpoints is empty.")

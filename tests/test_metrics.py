@@ -207,7 +207,7 @@ def test_says_why_a_sentence_does_not_count(gold, predicted, reason):
     [
         ([TEA], [], "1 gold trees but 0 predicted ones"),
         ([], [], "There are no trees to score"),
-        ([TEA], TEA, "predicted_trees takes a list of texts, got one"),
+        ([TEA], TEA, "predicted_trees takes a list of texts, got"),
     ],
 )
 def test_one_line_for_what_is_no_list_of_pairs(gold, predicted, message):

@@ -187,7 +187,7 @@ def test_dev_pairs_leave_the_training_data_with_their_copies(files, tmp_path):
         dev_pairs=2,
         **options,
     )
-    message = "dev_pairs=202 is over half: give at most 201"
+    message = "dev_pairs=202 is over half of the pairs: give at most 201"
     refused(message, tmp_path / "three", files, train=train, dev_pairs=202, **options)
 
 

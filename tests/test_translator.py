@@ -41,8 +41,8 @@ def test_a_blank_line_stays_blank():
 
 
 def test_ids_that_fill_a_vocabulary_up_are_no_text():
-    encoder = ByteTextEncoder()
-    made = Translator(search_model(), {"inputs": encoder, "targets": encoder})
+    made = make({})
+    made.encoders = {"targets": (encoder := ByteTextEncoder())}
     assert made.text([*encoder.encode("ab"), 258, *encoder.encode("c"), 263, 1, 99]) == "abc"
 
 

@@ -113,7 +113,8 @@ def resolve(path: str) -> str:
     if os.path.exists(path + ".index"):
         return path
     if not os.path.isdir(path):
-        raise UserError(f"no checkpoint at {path}: expected {path}.index, or a directory of them.")
+        hint = " (of a .keras file, t2t-keras-convert makes one)" * path.endswith(".keras")
+        raise UserError(f"no checkpoint at {path}: expected {path}.index, or a directory{hint}.")
     state_file = os.path.join(path, STATE_FILE)
     if os.path.exists(state_file):
         import tensorflow as tf

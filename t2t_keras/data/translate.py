@@ -273,7 +273,9 @@ class ParallelFiles(PairSource):
     def _held_out(self) -> dict[tuple[str, str], None]:
         """The different pairs with the least digests: at random, but the same at every run."""
         if self.dev_pairs > (most := self.count(DatasetSplit.TRAIN) // 2):
-            raise UserError(f"--dev_pairs={self.dev_pairs} is over half: give at most {most}.")
+            raise UserError(
+                f"--dev_pairs={self.dev_pairs} is over half of the pairs: give at most {most}."
+            )
         pairs = self._lines(DatasetSplit.TRAIN)
         least: dict[str, tuple[str, str]] = {}
         while block := list(islice(pairs, 2**16)):

@@ -10,6 +10,9 @@ from t2t_keras.decoding.beam import SearchResult
 from t2t_keras.decoding.logits import SearchStep
 from t2t_keras.decoding.searches import beam_search, greedy, sample, search
 
+__all__ = ["DecodeSettings", "SearchResult", "SearchStep"]
+__all__ += ["beam_search", "greedy", "sample", "search"]
+
 if keras.backend.backend() == "tensorflow":
     from t2t_keras.decoding.ensemble import Ensemble
     from t2t_keras.decoding.translator import (
@@ -21,19 +24,12 @@ if keras.backend.backend() == "tensorflow":
         score,
     )
 
-__all__ = [
-    "Classifier",
-    "DecodeSettings",
-    "Ensemble",
-    "Line",
-    "PairScorer",
-    "SearchResult",
-    "SearchStep",
-    "Translation",
-    "Translator",
-    "beam_search",
-    "greedy",
-    "sample",
-    "score",
-    "search",
-]
+    __all__ += [
+        "Classifier",
+        "Ensemble",
+        "Line",
+        "PairScorer",
+        "Translation",
+        "Translator",
+        "score",
+    ]

@@ -1,10 +1,11 @@
 """Beam search, greedy and sampled decoding: one entry, with all options."""
 
+import contextlib
 import dataclasses
 import functools
 import math
 import random
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -15,7 +16,7 @@ from t2t_keras.decode_settings import DecodeSettings, require_compilable
 from t2t_keras.decoding.beam import BeamSearch, Draw, OnePath, SearchResult, most_likely
 from t2t_keras.decoding.logits import LogitsProcessor, after_prompts, forced_by, prompt_lengths
 from t2t_keras.decoding.static_search import StaticSearch
-from t2t_keras.errors import UserError, explained, nearest
+from t2t_keras.errors import UserError, explained, nearest, require_kind
 from t2t_keras.model_kinds import CLASSIFICATION, LANGUAGE_MODEL, Model
 from t2t_keras.precision import cache_of, in_8_bits, kept_kernels
 from t2t_keras.shape import ON_TENSORFLOW, grown, shape_of, written
@@ -71,7 +72,8 @@ def search(
         UserError: the model has no targets, the search needs more memory than the machine has or
             cannot be compiled, or a prefix is given for a language model.
     """
-    options = options or DecodeSettings()
+    options = DecodeSettings() if options is None else options
+    require_kind("options", options, DecodeSettings, "DecodeSettings")
     most = options.beam_size
     beam_size = 0 if not beams and most == 1 else most
     if top_beams is None:
@@ -82,6 +84,7 @@ def search(
         raise UserError(f"top_beams must be from 1 to beam_size={most}, got {top_beams}.")
     if beam_size and not ops.is_tensor(alpha) and not math.isfinite(alpha):
         raise UserError(f"alpha must be a number, got {alpha}.")
+    require_kind("model", model, Callable, "a Transformer or an Ensemble")
     processors = (*named_processors(options.logits_processors), *logits_processors)
     is_random = options.sampling_method == "random"
     if options.xla or not ON_TENSORFLOW:
@@ -89,10 +92,12 @@ def search(
         require_compilable({**only, "precision int8": in_8_bits(model)})
     if model.kind == CLASSIFICATION:
         raise UserError("a classifier has no outputs to search for: call it, or use `Classifier`.")
-    inputs = _int32("inputs", inputs, "ids [B, S], padded with 0", [2])
+    of_source = model.source_vocab_size or model.target_vocab_size
+    inputs = _int32("inputs", inputs, "ids [B, S], padded with 0", [2], size=of_source)
     rows = inputs.shape[0]
     if prefix is not None:
-        prefix = _int32("prefix", prefix, "ids [B, P], padded with 0", [2], rows)
+        of_target = model.target_vocab_size
+        prefix = _int32("prefix", prefix, "ids [B, P], padded with 0", [2], rows, of_target)
     limits = max_lengths
     if max_lengths is not None:
         limits = _int32("max_lengths", max_lengths, "[B]", [0, 1], rows)
@@ -139,8 +144,17 @@ def search(
     return found
 
 
-def _int32(name: str, given, wanted: str, ranks: Sequence[int], rows: int | None = None):
-    """Returns a tensor of one row, or of as many as `rows`, if that is known."""
+def _int32(
+    name: str, given, wanted: str, ranks: Sequence[int], rows: int | None = None, size: int = 0
+):
+    """Returns a tensor of one row, or of as many as `rows`, if that is known; of ids below a `size`."""
+    ids = known = np.zeros(0)
+    if size:
+        with contextlib.suppress(Exception):  # of a symbolic tensor, or explained below
+            ids = np.asarray(given)
+            known = ids.astype(int).clip(0, size - 1)
+    if (unknown := ids[ids != known]).size:
+        raise UserError(f"{name} must be {wanted}, from 0 to {size - 1}, got {unknown[0]}.")
     with explained(f"{name} must be {wanted}", Exception):
         given = ops.cast(ops.convert_to_tensor(given), "int32")
     shape = tuple(given.shape)

@@ -7,7 +7,7 @@ import functools
 import itertools
 import math
 import string
-from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import keras
@@ -18,7 +18,7 @@ from t2t_keras.decode_settings import SENTENCES, DecodeSettings, require_compila
 from t2t_keras.decoding.constraints import Phrases
 from t2t_keras.decoding.logits import Constraint, LogitsProcessor
 from t2t_keras.decoding.searches import kept_top_k, named_processors, search
-from t2t_keras.errors import UserError, several_texts, warn
+from t2t_keras.errors import UserError, require_kind, several_texts, warn
 from t2t_keras.ids import EOS_ID, PAD_ID, until_eos, without_padding
 from t2t_keras.model_kinds import CLASSIFICATION, LANGUAGE_MODEL, TRANSLATION
 from t2t_keras.open_graph import open_graph_of_model
@@ -79,7 +79,7 @@ class Translator:
         constraint: what the problem allows, see `Problem.constraint`.
 
     Raises:
-        UserError: an unknown logits processor, or a search that cannot be compiled with XLA or needs
+        UserError: an unknown logits processor, an encoder that is not the model's, or a search that cannot be compiled with XLA or needs
             more memory than the machine has.
     """
 
@@ -93,9 +93,18 @@ class Translator:
         logits_processors: Sequence[LogitsProcessor] = (),
         constraint: Constraint | None = None,
     ):
+        self.settings = s = DecodeSettings() if settings is None else settings
+        require_kind("settings", s, DecodeSettings, "DecodeSettings")
+        require_kind("model", model, Callable, "a Transformer or an Ensemble")
+        require_kind("encoders", encoders, Mapping, "text encoders by side")
+        for side, size in (
+            ("inputs", model.source_vocab_size),
+            ("targets", model.target_vocab_size),
+        ):
+            if size and (side not in encoders or encoders[side].vocab_size > size):
+                raise UserError(f'encoders["{side}"] must be an encoder of at most {size} tokens.')
         self.model = model
         self.encoders = encoders
-        self.settings = s = settings or DecodeSettings()
         s.require_memory(model)
         named_processors(s.logits_processors)  # checks their names
         self.logits_processors = logits_processors

@@ -323,7 +323,8 @@ class SharedEmbedding(SettingsLayer):
     """Token embedding whose table is also the softmax matrix: T2T's symbol modality.
 
     Rows are drawn from N(0, D^-0.5) and multiplied by sqrt(D) when looked up; padding embeds
-    to zeros. `logits` multiplies with the transposed table, without bias.
+    to zeros, and an id out of range to NaN, or the backend has an error. `logits` multiplies with the
+    transposed table, without bias.
 
     Args:
         vocab_size: V.
@@ -359,7 +360,10 @@ class SharedEmbedding(SettingsLayer):
         x = ops.take(self.table, ids, axis=0)  # [B, T, D]
         if self.scale_by_sqrt_depth:
             x = x * self.hidden_size**0.5
-        x = x * ops.expand_dims(ops.cast(ids != PAD_ID, x.dtype), -1)
+        # Of others, backends count from the end of the table, or give 0.
+        known = (ids >= 0) & (ids < self.vocab_size)
+        scale = ops.where(known, ops.cast(ids != PAD_ID, x.dtype), float("nan"))
+        x = x * ops.expand_dims(scale, -1)
         return ops.cast(x, self.compute_dtype)
 
     def matrix(self, block: int = BLOCK):
