@@ -5,6 +5,7 @@ import contextvars
 import functools
 import math
 from collections.abc import Callable, Iterator
+from itertools import zip_longest
 from typing import Any
 
 import keras
@@ -39,6 +40,9 @@ def padded_cross_entropy(logits, labels, label_smoothing: float = 0.0):
     if not 0 <= label_smoothing < 1:
         raise ValueError(f"label_smoothing must be in [0, 1), got {label_smoothing}.")
     labels = ops.convert_to_tensor(labels)
+    wanted, got = tuple(logits.shape[:-1]), tuple(labels.shape)
+    if any(n != m and None not in (n, m) for n, m in zip_longest(wanted, got, fillvalue=0)):
+        raise ValueError(f"labels must be {wanted}, as the logits, got shape {got}.")
     weights = ops.cast(labels != PAD_ID, "float32")
     losses = _token_losses(label_smoothing)(ops.cast(logits, "float32"), labels)
     return ops.sum(losses * weights), ops.sum(weights)

@@ -528,10 +528,13 @@ class Transformer(TokenFit):
         return ("targets",) if self.kind == LANGUAGE_MODEL else ("inputs", "targets")
 
     def require_features(self, inputs) -> None:
-        """Raises UserError if a call does not get a dict of the features that it needs."""
-        if isinstance(inputs, Mapping) and {*inputs} >= {*self.features}:
-            return
+        """Raises UserError if a call does not get a dict of the features that it needs, of as many rows."""
         got = ", ".join(map(repr, inputs)) if isinstance(inputs, Mapping) else type(inputs).__name__
+        if isinstance(inputs, Mapping) and {*inputs} >= {*self.features}:
+            shapes = [tuple(inputs[name].shape) for name in self.features]
+            if {*map(len, shapes)} == {2} and len({rows for rows, _ in shapes} - {None, 1}) < 2:
+                return
+            got = f"shapes {', '.join(map(str, shapes))}"
         wanted = ", ".join(f'"{name}": ids' for name in self.features)
         advice = "; for outputs, call t2t_keras.decoding.beam_search" * ("targets" in self.features)
         raise UserError(

@@ -315,6 +315,7 @@ IDS = np.ones((4, 3), "int32")
         (lambda model: model.fit(IDS, IDS, verbose=0), "got .*Tensor"),
         (lambda model: model.fit({"source": IDS, "target": IDS}, verbose=0), "got 'source', 'target'"),
         (lambda model: model.predict({"inputs": IDS}, verbose=0), "got 'inputs'; .* call t2t_keras"),
+        (lambda model: model({"inputs": IDS, "targets": IDS[:, 0]}), r"got shapes .*, \(\d+,\);"),
     ],
 )  # fmt: skip
 def test_what_a_call_needs_is_said(call, got, compiled):

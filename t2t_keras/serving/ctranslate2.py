@@ -83,7 +83,7 @@ class CTranslate2Translator:
         """
         lines = several_texts("lines", lines)
         DecodeSettings(beam_size=beam_size, alpha=alpha, extra_length=extra_length)  # their ranges
-        if not 1 <= top_beams <= beam_size or batch_size < 1:
+        if top_beams not in range(1, beam_size + 1) or batch_size not in range(1, INT32):
             raise UserError(
                 f"top_beams must be from 1 to beam_size={beam_size}, got {top_beams}, and batch_size "
                 f"1 or more, got {batch_size}."
