@@ -93,14 +93,14 @@ def search(
     if model.kind == CLASSIFICATION:
         raise UserError("a classifier has no outputs to search for: call it, or use `Classifier`.")
     of_source = model.source_vocab_size or model.target_vocab_size
-    inputs = _int32("inputs", inputs, "ids [B, S], padded with 0", [2], size=of_source)
+    inputs = int_tensor("inputs", inputs, "ids [B, S], padded with 0", [2], size=of_source)
     rows = inputs.shape[0]
     if prefix is not None:
         of_target = model.target_vocab_size
-        prefix = _int32("prefix", prefix, "ids [B, P], padded with 0", [2], rows, of_target)
+        prefix = int_tensor("prefix", prefix, "ids [B, P], padded with 0", [2], rows, of_target)
     limits = max_lengths
     if max_lengths is not None:
-        limits = _int32("max_lengths", max_lengths, "[B]", [0, 1], rows)
+        limits = int_tensor("max_lengths", max_lengths, "[B]", [0, 1], rows)
     longest = options.extra_length if max_lengths is None else max_lengths
     longest = 0 if ops.is_tensor(longest) else int(np.max(longest, initial=0))
     options.require_memory(model, longest, inputs.shape[0] or 1)
@@ -144,7 +144,7 @@ def search(
     return found
 
 
-def _int32(
+def int_tensor(
     name: str, given, wanted: str, ranks: Sequence[int], rows: int | None = None, size: int = 0
 ):
     """Returns a tensor of one row, or of as many as `rows`, if that is known; of ids below a `size`."""

@@ -17,7 +17,7 @@ import tensorflow as tf
 from t2t_keras.decode_settings import SENTENCES, DecodeSettings, require_compilable
 from t2t_keras.decoding.constraints import Phrases
 from t2t_keras.decoding.logits import Constraint, LogitsProcessor
-from t2t_keras.decoding.searches import kept_top_k, named_processors, search
+from t2t_keras.decoding.searches import int_tensor, kept_top_k, named_processors, search
 from t2t_keras.errors import UserError, require_kind, several_texts, warn
 from t2t_keras.ids import EOS_ID, PAD_ID, until_eos, without_padding
 from t2t_keras.model_kinds import CLASSIFICATION, LANGUAGE_MODEL, TRANSLATION
@@ -468,7 +468,12 @@ def token_scores(model, inputs, targets):
     """Returns the log-probability of each token, [B, T] float32, 0 at padding; otherwise like `score`."""
     require_tokens(model)
     sides = {"inputs": inputs, "targets": targets}
-    ids = {name: tf.cast(side, tf.int32) for name, side in sides.items() if side is not None}
+    sizes = {"inputs": model.source_vocab_size or 0, "targets": model.target_vocab_size}
+    ids = {
+        name: int_tensor(name, side, "ids [B, length], padded with 0", [2], size=sizes[name])
+        for name, side in sides.items()
+        if side is not None
+    }
     return _token_scores(model, ids)
 
 
