@@ -532,7 +532,9 @@ class Transformer(TokenFit):
         got = ", ".join(map(repr, inputs)) if isinstance(inputs, Mapping) else type(inputs).__name__
         if isinstance(inputs, Mapping) and {*inputs} >= {*self.features}:
             shapes = [tuple(inputs[name].shape) for name in self.features]
-            if {*map(len, shapes)} == {2} and len({rows for rows, _ in shapes} - {None, 1}) < 2:
+            if {*map(len, shapes)} == {2} and len(
+                {n for n, _ in shapes if isinstance(n, int)} - {1}
+            ) < 2:
                 return
             got = f"shapes {', '.join(map(str, shapes))}"
         wanted = ", ".join(f'"{name}": ids' for name in self.features)

@@ -24,12 +24,5 @@ if keras.backend.backend() == "tensorflow":
         score,
     )
 
-    __all__ += [
-        "Classifier",
-        "Ensemble",
-        "Line",
-        "PairScorer",
-        "Translation",
-        "Translator",
-        "score",
-    ]
+    __all__ += ["Classifier", "Ensemble", "Line", "PairScorer", "Translation"]
+    __all__ += ["Translator", "score"]

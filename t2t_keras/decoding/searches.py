@@ -147,12 +147,12 @@ def search(
 def int_tensor(
     name: str, given, wanted: str, ranks: Sequence[int], rows: int | None = None, size: int = 0
 ):
-    """Returns a tensor of one row, or of as many as `rows`, if that is known; of ids below a `size`."""
+    """Returns an int32 tensor of one row, or of as many as `rows`, if that is known, and ids below `size`."""
     ids = known = np.zeros(0)
     if size:
         with contextlib.suppress(Exception):  # of a symbolic tensor, or explained below
-            ids = np.asarray(given)
-            known = ids.astype(int).clip(0, size - 1)
+            found = np.asarray(given)
+            ids, known = found, found.astype(int).clip(0, size - 1)
     if (unknown := ids[ids != known]).size:
         raise UserError(f"{name} must be {wanted}, from 0 to {size - 1}, got {unknown[0]}.")
     with explained(f"{name} must be {wanted}", Exception):
