@@ -11,8 +11,6 @@ import time
 from collections.abc import Callable, Iterator
 from typing import Any
 
-import tensorflow as tf
-
 from t2t_keras import data, registry
 from t2t_keras.checkpoints import resolve, write_settings
 from t2t_keras.checkpoints.run_directory import (
@@ -125,6 +123,7 @@ class Trainer:
         self._seconds: dict[str, float] = collections.defaultdict(float)  # by phase
         self._prepared = False
 
+    @plain_errors()
     def prepare(self) -> Trainer:
         """Opens the data, makes the model and compares the settings of the run; `run` does it otherwise."""
         problem, hp, s, data_dir = self.problem, self.hp, self.settings, self.data_dir
@@ -258,14 +257,6 @@ class Trainer:
                 with contextlib.suppress(UserError):  # a full disk must not hide the error itself
                     self._note(ended=str(error))
                 raise
-            except (tf.errors.UnavailableError, tf.errors.AbortedError) as error:
-                ended = (
-                    "another host of this run has ended or cannot be reached: start all "
-                    f"{self.engine.hosts} again to resume from the newest checkpoint in "
-                    f"{self.output_dir}"
-                )
-                self._note(ended=ended)
-                raise UserError(ended + ".") from error
             self._note(step=self.engine.step, ended=ended)
             self._progress.say(ended)
         steps = sorted(self.history.metrics)
@@ -420,8 +411,13 @@ class Trainer:
             if left_out:
                 what = "the run that tensor2tensor started here is resumed without its"
                 self._progress.warn(f"{what} {', '.join(left_out)}")
-        self._hosts.agree(chief=[], any_host=[False])  # from here on the directory exists
         s, schedule = self.settings, self.hp.learning_rate_schedule
+        stops = [s.train_steps, s.local_eval_frequency, s.log_step_count_steps]
+        if self._hosts.agree(chief=stops, any_host=[]) != stops:
+            what = "train_steps, local_eval_frequency and log_step_count_steps"
+            raise UserError(f"{what} must be the same on all hosts, got {stops} on one of them.")
+        # From here on the directory exists, with the settings of the first host.
+        require_same_settings(self.output_dir, self.hp, self._run_settings)
         figures: dict[str, Any] = {"dev_shards": self._dev_shards, "best_metric": s.best_metric}
         figures |= {"eval_steps": s.eval_steps, **s.decode.deciding()}
         if "linear_decay" in schedule or "single_cycle_cos_decay" in schedule:
