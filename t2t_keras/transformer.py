@@ -11,7 +11,6 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import keras
-import numpy as np
 from keras import ops
 
 from t2t_keras import layers
@@ -113,7 +112,7 @@ class Transformer(TokenFit):
         # Each layer casts only what it needs, such as a few rows of an embedding table.
         super().__init__(autocast=False, **kwargs)
         for side, size in (("source", source_vocab_size), ("target", target_vocab_size)):
-            if size is not None and not (isinstance(size, int | np.integer) and size > 1):
+            if size is not None and size < 2:
                 raise UserError(f"{side}_vocab_size must be 2 or more (ids 0 and 1), got {size}.")
         if not 0 <= target_space_id < TARGET_SPACES:
             raise UserError(

@@ -5,7 +5,7 @@ import dataclasses
 import functools
 import math
 import random
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -84,7 +84,6 @@ def search(
         raise UserError(f"top_beams must be from 1 to beam_size={most}, got {top_beams}.")
     if beam_size and not ops.is_tensor(alpha) and not math.isfinite(alpha):
         raise UserError(f"alpha must be a number, got {alpha}.")
-    require_kind("model", model, Callable, "a Transformer or an Ensemble")
     processors = (*named_processors(options.logits_processors), *logits_processors)
     is_random = options.sampling_method == "random"
     if options.xla or not ON_TENSORFLOW:

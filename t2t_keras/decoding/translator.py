@@ -79,8 +79,8 @@ class Translator:
         constraint: what the problem allows, see `Problem.constraint`.
 
     Raises:
-        UserError: an unknown logits processor, an encoder that is not the model's, or a search that
-            cannot be compiled with XLA or needs more memory than the machine has.
+        UserError: an unknown logits processor, an argument of another kind, or a search that cannot be
+            compiled with XLA or needs more memory than the machine has.
     """
 
     def __init__(
@@ -97,10 +97,6 @@ class Translator:
         require_kind("settings", s, DecodeSettings, "DecodeSettings")
         require_kind("model", model, Callable, "a Transformer or an Ensemble")
         require_kind("encoders", encoders, Mapping, "text encoders by side")
-        sizes = {"inputs": model.source_vocab_size, "targets": model.target_vocab_size}
-        for side, size in sizes.items():
-            if size and (side not in encoders or encoders[side].vocab_size > size):
-                raise UserError(f'encoders["{side}"] must be an encoder of at most {size} tokens.')
         self.model = model
         self.encoders = encoders
         s.require_memory(model)
