@@ -124,7 +124,6 @@ TMX = """<tmx version="1.4"><body>
 </body></tmx>
 """
 
-
 TEXT = [" one \r\n\ntwo\u2028lines\rhere\n\u00a0four", "\teins\nzwei\ndrei\nvier\n"]
 TABLE = 'x\ty\teins\t one \nno tab\nx\ty\tz\nx\ty\t\tquo"te\n'
 
@@ -132,27 +131,14 @@ TABLE = 'x\ty\teins\t one \nno tab\nx\ty\tz\nx\ty\t\tquo"te\n'
 @pytest.mark.parametrize(
     ("kind", "contents", "pairs"),
     [
-        (
-            "text",
-            TEXT,
-            [("one", "eins"), ("", "zwei"), ("two\u2028lineshere", "drei"), ("four", "vier")],
-        ),
-        (  # T2T's `_preprocess_sgm` leaves entities alone, and a segment that goes on is nothing
-            "sgm",
-            [SOURCE_SGM, TARGET_SGM],
-            [("Profit &amp; loss", "Gewinn &lt; Verlust"), ("A cat.", ""), ("", "Drei.")],
-        ),
-        (  # entities as in T2T's `_raw_sentences`: "&" first, so that some are replaced twice
-            "tmx",
-            [TMX],
-            [
-                ('Tom & Jerry <3 "cheese"', "Tom & Jerry < 3 \"Käse'"),
-                *(("one", "eins"), None, ("two", "")),
-            ],
-        ),
+        ("text", TEXT, [("one", "eins"), ("", "zwei"), ("two\u2028lineshere", "drei"), ("four", "vier")]),
+        # T2T's `_preprocess_sgm` leaves entities alone, and a segment that goes on is nothing.
+        ("sgm", [SOURCE_SGM, TARGET_SGM], [("Profit &amp; loss", "Gewinn &lt; Verlust"), ("A cat.", ""), ("", "Drei.")]),
+        # Entities as in T2T's `_raw_sentences`: "&" first, so that some are replaced twice.
+        ("tmx", [TMX], [('Tom & Jerry <3 "cheese"', "Tom & Jerry < 3 \"Käse'"), ("one", "eins"), None, ("two", "")]),
         ("tsv", [TABLE], [("one", "eins"), None, None, ('quo"te', "")]),
     ],
-)
+)  # fmt: skip
 def test_pairs(tmp_path, suffix, kind, contents, pairs):
     names = [write(tmp_path / f"{n}{suffix}", part).name for n, part in enumerate(contents)]
     assert list(LocalSource(kind, tmp_path, names, (3, 2)).pairs()) == pairs
@@ -345,9 +331,8 @@ def test_a_header_that_is_too_large(tmp_path, kind):
 
 
 def test_files_that_cannot_be_written(tmp_path, monkeypatch):
-    archive = write_archive(tmp_path / "a.tgz", {"x" * 300: b"1"})
     with pytest.raises(UserError, match="x cannot be written: File name too long"):
-        unpacked(archive)
+        unpacked(write_archive(tmp_path / "a.tgz", {"x" * 300: b"1"}))
     archive = write_archive(tmp_path / "a.tgz", FILES)
     (tmp_path / "out").mkdir(exist_ok=True)
     (tmp_path / "out" / "training").write_text("")  # a file where a directory should be
