@@ -114,7 +114,6 @@ def test_unknown_tokens_need_a_replacement():
 
 # Subwords
 
-
 # Ids of this vocabulary: lo 2, low_ 3, er_ 4, ", _" 5, then single characters from 6 on.
 HAND_MADE = ["<pad>", "<EOS>", "lo", "low_", "er_", ", _", *"low er_\\u;0123456789,"]
 
@@ -158,8 +157,7 @@ def test_escapes_as_t2t():
     texts = {"\\u": "_", "\\\\u": "\\u", "\\\\\\u": "\\_", "\\233;": "é", "\\233": "\\233"}
     texts |= {"\\1114112;": "〓", "\\" + "9" * 5000 + ";": "〓", "a\\": "a\\"}
     assert {spelling: unescape(spelling) for spelling in texts} == texts
-    alphabet = frozenset("ab\\u;_0123456789\n")
-    assert escape("a_\\bé\n", alphabet) == "a\\u\\\\b\\233;\\10;_"
+    assert escape("a_\\bé\n", frozenset("ab\\u;_0123456789\n")) == "a\\u\\\\b\\233;\\10;_"
 
 
 def test_reads_any_quotes_blank_entries_and_a_byte_order_mark(tmp_path):
@@ -322,8 +320,7 @@ def test_half_a_surrogate_pair_has_no_file(tmp_path):
 
 
 def test_an_extra_reserved_token_has_one_id(tmp_path):
-    reserved = ["<pad>", "<EOS>", "low"]
-    encoder = build(["low low low\n"], 40, None, reserved)
+    encoder = build(["low low low\n"], 40, None, ["<pad>", "<EOS>", "low"])
     assert encoder.encode("low") == [2]
     encoder.store_to_file(tmp_path / "vocab")
     # The newline is last, as in T2T.
@@ -354,8 +351,7 @@ def test_refuses_what_gives_no_vocabulary(lines, arguments, message):
 )
 def test_time_is_linear_in_the_length_of_a_token(token, max_subtoken_length):
     start = time.process_time()
-    lines = ["the cat sat on the mat"] * 500 + [token]
-    encoder = build(lines, 300, max_subtoken_length)
+    encoder = build(["the cat sat on the mat"] * 500 + [token], 300, max_subtoken_length)
     assert encoder.decode(encoder.encode(token)) == token
     assert time.process_time() - start < 12  # 2 s; with the square of the length, a minute
 
@@ -379,8 +375,7 @@ def test_vocabulary_equals_t2t_byte_for_byte(tmp_path, lines_per_language):
     [(name, made)] = [b for b in builds if b[1]["lines_per_language"] == lines_per_language]
     lines = []
     for language in ("en", "de"):
-        path = SHARED / f"data/multi30k/train.{language}.gz"
-        lines += read_lines(path)[:lines_per_language]
+        lines += read_lines(SHARED / f"data/multi30k/train.{language}.gz")[:lines_per_language]
     encoder = build(lines, made["target_size"], made["max_subtoken_length"])
     encoder.store_to_file(tmp_path / name)
     assert encoder.vocab_size == made["built_size"]
@@ -388,7 +383,6 @@ def test_vocabulary_equals_t2t_byte_for_byte(tmp_path, lines_per_language):
 
 
 # Vocabularies beside tables of other sizes: T2T's tables may have more rows than there are tokens
-
 
 RUN = {"source_vocab_size": 48, "target_vocab_size": 48}
 OF_T2T = {}  # says nothing about them
