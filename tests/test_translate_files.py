@@ -20,7 +20,6 @@ from t2t_keras.problems.numbers import pairs
 
 VOCABULARY, NOTE = "vocab.translate_files.subwords", "source.translate_files.json"
 
-
 GENERATING = ("--problem=translate_files", "--num_concurrent_processes=1")
 
 
@@ -147,8 +146,8 @@ def test_neither_shards_without_a_note_nor_without_a_vocabulary_are_taken(files,
 def test_a_note_of_another_shape_is_one_line(files, tmp_path, note, message):
     (tmp_path / "data").mkdir()
     (tmp_path / "data" / NOTE).write_text(note)
-    message = re.escape(f"{NOTE}{message}")
-    refused(f"{message}.*: delete it with the data beside it", tmp_path / "data", files)
+    message = f"{re.escape(NOTE + message)}.*: delete it with the data beside it"
+    refused(message, tmp_path / "data", files)
 
 
 def test_a_vocabulary_that_was_put_there_is_used(files, tmp_path):
@@ -179,14 +178,7 @@ def test_dev_pairs_leave_the_training_data_with_their_copies(files, tmp_path):
     once = {"train": [tmp_path / "once.en", tmp_path / "once.de"]}
     for path in once["train"]:
         path.write_text("a b c d\n" * 60)
-    refused(
-        "only 1 pairs are different",
-        tmp_path / "four",
-        once,
-        train=once["train"],
-        dev_pairs=2,
-        **options,
-    )
+    refused("only 1 pairs are different", tmp_path / "four", once, dev_pairs=2, **options)
     message = "dev_pairs=202 is over half of the pairs: give at most 201"
     refused(message, tmp_path / "three", files, train=train, dev_pairs=202, **options)
 
@@ -378,8 +370,7 @@ def test_a_corpus_that_cannot_be_mixed(tmp_path):
 
 
 def command(name, data_dir, *arguments, **options):
-    done = toy.ran(name, f"--data_dir={data_dir}", *arguments, **options)
-    return done.stdout.splitlines()
+    return toy.ran(name, f"--data_dir={data_dir}", *arguments, **options).stdout.splitlines()
 
 
 def test_a_model_of_files_makes_pairs_for_others(files, tmp_path):
@@ -476,5 +467,4 @@ NUMBERS = [f"{number:04d}" for number in range(10_000)]  # 40,000 characters
     ],
 )
 def test_text_for_a_vocabulary_is_evenly_spaced(lines, characters, taken):
-    found = evenly_spaced(lambda k: lines[k - 1 :: k], len(lines), characters)
-    assert list(found) == taken
+    assert [*evenly_spaced(lambda k: lines[k - 1 :: k], len(lines), characters)] == taken
