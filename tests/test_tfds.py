@@ -142,8 +142,7 @@ def test_unknown_languages_and_splits(prepared, tmp_path, options, message):
 
 
 def test_a_directory_above_a_prepared_one(prepared, tmp_path):
-    message = f"holds no prepared .* Did you mean '{prepared}'"
-    refused(message, prepared.parent, tmp_path)
+    refused(f"holds no prepared .* Did you mean '{prepared}'", prepared.parent, tmp_path)
     refused(r"holds no prepared dataset: no dataset_info.json.$", tmp_path, tmp_path)
 
 
@@ -198,12 +197,10 @@ def test_downloads_that_fail_and_an_archive_that_is_another(
     assert capfd.readouterr() == ("", line)
     archive = tmp_path / "training-parallel-europarl-v7.tgz"
     archive.write_bytes(b"something else")
-    message = f"cannot prepare .*{archive}, has wrong checksum"
-    refused(message, "wmt14_translate/de-en", tmp_path)
+    refused(f"cannot prepare .*{archive}, has wrong checksum", "wmt14_translate/de-en", tmp_path)
 
 
 # The paper's problems, from archives as WMT ships them through TFDS's own builder to shards
-
 
 NEWSTEST = Path(__file__).parents[2] / "shared/data/newstest"
 
@@ -265,8 +262,7 @@ def accept(monkeypatch, tmp_path):
             if info.filename and (folder / info.filename).exists()
         }
         assert len(infos) == len(list(folder.iterdir()))
-        builder = tfds.builder_cls("wmt14_translate")
-        monkeypatch.setattr(builder, "url_infos", infos)
+        monkeypatch.setattr(tfds.builder_cls("wmt14_translate"), "url_infos", infos)
 
     return accept
 
@@ -304,14 +300,10 @@ def test_archives_become_shards(accept, tmp_path, alias, language, archives, siz
     expected = [pair for sides in train.values() for pair in english_first(sides, language)]
     expected = sorted(pair for pair in expected if all(pair))
     assert len(expected) == 30 * len(archives) - 1
-    for split, pairs in (
-        ("train", expected),
-        ("dev", english_first(dev, language)),
-        ("test", english_first(test, language)),
-    ):
+    dev, test = (english_first(sides, language) for sides in (dev, test))
+    for split, pairs in (("train", expected), ("dev", dev), ("test", test)):
         assert stored_texts(problem, split, data_dir) == sorted(pairs)
-        shards = find_shards(data_dir, problem.name, split)
-        assert len(shards) == (100 if split == "train" else 1)
+        assert len(find_shards(data_dir, problem.name, split)) == (100 if split == "train" else 1)
 
 
 @pytest.mark.skipif(not NEWSTEST.exists(), reason="needs the newstest files in ../shared")
