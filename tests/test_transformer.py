@@ -145,9 +145,8 @@ def test_attention_weights_on_request():
 def test_starting_weights_are_t2ts():
     """N(0, D^-0.5) for the table, uniform in +-sqrt(6 / (in + out)) for matrices, zero biases."""
     keras.utils.set_random_seed(1)
-    hp = t2t.registry.hparams(
-        "transformer_base", "hidden_size=128,filter_size=256,num_hidden_layers=1,num_heads=4"
-    )
+    sizes = "hidden_size=128,filter_size=256,num_hidden_layers=1,num_heads=4"
+    hp = t2t.registry.hparams("transformer_base", sizes)
     model = t2t.Transformer(hp, source_vocab_size=500, target_vocab_size=500)
     named = t2t.checkpoints.t2t_variables(model)
     matrices = [np.asarray(v) for v in named.values() if len(v.shape) == 2]
