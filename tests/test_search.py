@@ -155,13 +155,11 @@ def test_searches_call_what_a_subclass_overrides(name, request):
     if name != "memory":
         request.getfixturevalue("eagerly")
     model = small_model(model_class=CHANGED[name])
-    plain = small_model()
-    assert np.abs(model(BOTH) - plain(BOTH)).max() > 0.1
+    assert np.abs(model(BOTH) - small_model()(BOTH)).max() > 0.1
     options, source = {"extra_length": 4}, SOURCE[:3]
     for xla in (False, True):
         ids, scores = greedy(model, source, xla=xla, **options)
-        wanted = whole_scores(model, source, ids.numpy())
-        np.testing.assert_allclose(scores, wanted, rtol=1e-4)
+        np.testing.assert_allclose(scores, whole_scores(model, source, ids.numpy()), rtol=1e-4)
     settings = DecodeSettings(beam_size=1, **options)
     served = t2t.export.ServedTransformer(model, ENCODERS, settings)
     exported = served.translate_ids(source[:1])
@@ -229,17 +227,9 @@ def test_a_graph_of_one_layer_equals_eager(grappler, overrides, model_class, dty
             step_logits, caches = model.decode_step(last[:, None], position, caches, source)
             return position + 1, tf.concat([logits, step_logits], 1), caches
 
-        caches = model.empty_caches(4)
-        return tf.while_loop(
-            lambda position, *_: position < 5,
-            step,
-            (0, tf.zeros([4, 0, 23]), caches),
-            shape_invariants=(
-                tf.TensorShape([]),
-                tf.TensorShape([4, None, 23]),
-                open_shapes(caches, 2),
-            ),
-        )[1]
+        first = 0, tf.zeros([4, 0, 23]), model.empty_caches(4)
+        shapes = tf.TensorShape([]), tf.TensorShape([4, None, 23]), open_shapes(first[2], 2)
+        return tf.while_loop(lambda i, *_: i < 5, step, first, shape_invariants=shapes)[1]
 
     source = model.encode_source(SOURCE)
     logits = in_a_graph(source)
@@ -280,15 +270,12 @@ def test_a_search_sees_weights_that_have_changed(frozen):
     for variable in (attention.q.kernel, model.softmax.table):
         for network in either:
             greedy(network, SOURCE, extra_length=2)
-        handle, step = (
-            variable.value.handle,
-            3.0 * np.random.default_rng(0).normal(size=variable.shape),
-        )
-        tf.raw_ops.ResourceApplyGradientDescent(var=handle, alpha=0.1, delta=step.astype("float32"))
+        step = 3.0 * np.random.default_rng(0).normal(size=variable.shape).astype("float32")
+        handle = variable.value.handle
+        tf.raw_ops.ResourceApplyGradientDescent(var=handle, alpha=0.1, delta=step)
         for network in either:
             ids, scores = greedy(network, SOURCE, extra_length=2)
-            wanted = whole_scores(model, SOURCE, ids.numpy())
-            np.testing.assert_allclose(scores, wanted, rtol=1e-4)
+            np.testing.assert_allclose(scores, whole_scores(model, SOURCE, ids.numpy()), rtol=1e-4)
 
 
 # Several models that decode as one
@@ -364,8 +351,7 @@ def test_one_graph_for_all_sizes_by_xla():
     model = search_model()
     both(beam_search, model, THREE[:, :5], **BEAM, extra_length=7)
     both(beam_search, model, THREE[[0, 1, 2, 0]], **BEAM, extra_length=7, alpha=0.3)
-    limits = {"min_length": 34, "max_lengths": [40, 36, 0]}
-    ids = both(beam_search, model, THREE, **BEAM, **limits)
+    ids = both(beam_search, model, THREE, **BEAM, min_length=34, max_lengths=[40, 36, 0])
     assert ids.shape == (3, 3, 40)
 
 
