@@ -150,7 +150,8 @@ def test_wrong_user_directory(empty, tmp_path, name, files, message):
 
 def test_what_users_register_replaces_ours(capsys):
     """Aliases, too, and with T2T's brackets; their own names are still taken once."""
-    for name in ("translate_ende", "translate_ende_wmt32k", "text2text_tmpdir"):
+    names = ("translate_ende", "translate_ende_wmt32k", "text2text_tmpdir")
+    for name in names:
         mine = registry.register_problem(name)(type("Mine", (Problem,), {}))
         assert type(registry.problem(name)) is mine
 
@@ -159,13 +160,9 @@ def test_what_users_register_replaces_ours(capsys):
         return HParams(hidden_size=16)
 
     assert registry.hparams("transformer_base") == transformer_base()
-    replaced = [line.split(" of ")[0] for line in capsys.readouterr().err.splitlines()]
-    assert replaced == [
-        "warning: problem 'translate_ende'",
-        "warning: problem 'translate_ende_wmt32k'",
-        "warning: problem 'text2text_tmpdir'",
-        "warning: hparams set 'transformer_base'",
-    ]
+    said = [line.split(" of ")[0] for line in capsys.readouterr().err.splitlines()]
+    replaced = [*(f"problem {name!r}" for name in names), "hparams set 'transformer_base'"]
+    assert said == [f"warning: {each}" for each in replaced]
     with pytest.raises(UserError, match="'transformer_base' is registered already"):
         registry.register_hparams(transformer_base)
 
