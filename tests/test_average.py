@@ -21,6 +21,7 @@ DATA = ".data-00000-of-00001"
 
 def like_a_run(directory, arrays, step, hp=None, run=None):
     """A checkpoint with the optimizer's variables, and settings beside it."""
+    directory.mkdir(exist_ok=True)
     extra = {
         "global_step": np.int64(step),
         "training/beta1_power": np.float32(0.5),
@@ -43,7 +44,6 @@ def models():
 def _directory(tmp_path, models):
     """A run with checkpoints of the steps 10 to 60, ten minutes apart."""
     directory = tmp_path / "run"
-    directory.mkdir()
     for number, model in enumerate(models, 1):
         prefix = like_a_run(directory, model_arrays(model), 10 * number, model.hp)
         os.utime(prefix + ".index", (600.0 * number, 600.0 * number))
@@ -122,10 +122,8 @@ def test_several_averages_in_a_directory(directory, tmp_path):
     run = json.loads((averaged / "run.json").read_text())
     assert list(run["averages"]) == ["model.ckpt-20", "model.ckpt-30"]
     assert t2t.checkpoints.resolve(str(averaged)) == str(averaged / "model.ckpt-30")
-    other = tmp_path / "other"
-    other.mkdir()
     model = small_model("num_heads=4")
-    sources = [like_a_run(other, model_arrays(model), 5, model.hp)]
+    sources = [like_a_run(tmp_path / "other", model_arrays(model), 5, model.hp)]
     with pytest.raises(UserError, match=r"averaged holds another model .*: num_heads is 2, not 4"):
         average(sources, str(averaged / "model.ckpt-5"))
 
@@ -134,9 +132,7 @@ def test_another_average_in_its_place_brings_its_settings(directory, tmp_path):
     output = str(tmp_path / "averaged.ckpt")
     average(prefixes(directory, 10), output)
     assert (tmp_path / "hparams.json").exists()
-    bare = tmp_path / "bare"
-    bare.mkdir()
-    average([like_a_run(bare, model_arrays(small_model("num_heads=4")), 5)], output)
+    average([like_a_run(tmp_path / "bare", model_arrays(small_model("num_heads=4")), 5)], output)
     assert not (tmp_path / "hparams.json").exists()
 
 
@@ -199,15 +195,14 @@ def test_other_shapes_and_names(directory, models, changes, expected, tmp_path):
     ],
 )
 def test_other_settings(directory, models, tmp_path, overrides, run, expected):
-    other = tmp_path / "other"
-    other.mkdir()
     hp = t2t.registry.hparams("transformer_base", SMALL).override(overrides)
-    paths = [*prefixes(directory, 10), like_a_run(other, model_arrays(models[0]), 5, hp, run)]
+    other = like_a_run(tmp_path / "other", model_arrays(models[0]), 5, hp, run)
+    paths = [*prefixes(directory, 10), other]
     output = str(tmp_path / "averaged" / "model.ckpt")
     if expected is None:
         assert average(paths, output) == 10
         return
-    with pytest.raises(UserError, match=f"{paths[1]} is of another model than .*: {expected}"):
+    with pytest.raises(UserError, match=f"{other} is of another model than .*: {expected}"):
         average(paths, output)
 
 
