@@ -159,8 +159,7 @@ def test_every_call_site_differs(masks):
     """Twice 0.5 keeps a quarter only if the decisions are independent."""
     layer = Dropout(0.5)
     twice = lambda x, training: layer(layer(x, training=training), training=training)  # noqa: E731
-    output = dropped(twice, masks)
-    assert np.mean(np.asarray(output) != 0) == pytest.approx(0.25, abs=0.01)
+    assert np.mean(np.asarray(dropped(twice, masks)) != 0) == pytest.approx(0.25, abs=0.01)
 
 
 @pytest.mark.parametrize("seeds", [(1, 3), (2, 2), (1 + (1 << 32), 2), (1, 2 + (1 << 16))])
@@ -181,8 +180,7 @@ def test_the_same_seeds_give_the_same_masks_with_and_without_xla():
     seeds = tf.constant([5, 7], tf.int64)
     eager = twice(seeds, ONES)
     for xla in (False, True):
-        compiled = tf.function(twice, jit_compile=xla)(seeds, ONES)
-        np.testing.assert_array_equal(compiled, eager)
+        np.testing.assert_array_equal(tf.function(twice, jit_compile=xla)(seeds, ONES), eager)
 
 
 @pytest.mark.parametrize("masks", ["keras", "philox"])
@@ -235,8 +233,7 @@ def test_carries_a_mask(dtype):
     """Keras makes the ids of a `Sequential` floats."""
     layer = SharedEmbedding(**EMBEDDING)
     np.testing.assert_array_equal(layer.compute_mask(IDS.astype(dtype)), IDS != 0)
-    x = random_tensor(2, 3, 4)
-    np.testing.assert_array_equal(layer.compute_mask(x, IDS != 0), IDS != 0)
+    np.testing.assert_array_equal(layer.compute_mask(random_tensor(2, 3, 4), IDS != 0), IDS != 0)
 
 
 def test_functional_softmax():
