@@ -66,10 +66,8 @@ def test_an_implicit_mask_equals_an_explicit_one(embedding):
     carried, memory = embedding(ids), embedding(source)
     bare, bare_memory = np.asarray(carried), np.asarray(memory)
     whole = {**SMALL, "num_layers": 2}
-    for layer in (
-        TransformerEncoder(remove_padding=True, **whole),
-        TransformerEncoderLayer(**SMALL),
-    ):
+    encoder = TransformerEncoder(remove_padding=True, **whole)
+    for layer in (encoder, TransformerEncoderLayer(**SMALL)):
         assert_same(layer(carried), layer(bare, mask=ids != 0), atol=1e-6)
         assert np.abs(np.asarray(layer(bare)) - np.asarray(layer(carried))).max() > 1e-4
     for layer in (TransformerDecoder(**whole), TransformerDecoderLayer(**SMALL)):
@@ -213,8 +211,6 @@ def test_padding_of_keras_stays_hidden_beside_an_attention_mask():
     ids, shown = keras.Input((None,), dtype="int32"), keras.Input((None, None), dtype="bool")
     x = SharedEmbedding(vocab_size=12, hidden_size=8)(ids)
     model = keras.Model([ids, shown], TransformerEncoder(num_layers=1, **SMALL)(x, shown))
-    alone, padded = (
-        model([np.array([row]), np.ones((1, len(row), len(row)), bool)])
-        for row in ([5, 6, 7], [5, 6, 7, 0, 0])
-    )
+    rows = ([5, 6, 7], [5, 6, 7, 0, 0])
+    alone, padded = (model([np.array([r]), np.ones((1, len(r), len(r)), bool)]) for r in rows)
     np.testing.assert_allclose(padded[:, :3], alone, atol=1e-5)
