@@ -51,8 +51,7 @@ def test_relative_positions_by_hand():
 @pytest.mark.parametrize("policy", ["float32", "mixed_bfloat16", "mixed_float16"])
 def test_nothing_to_look_at_looks_evenly(policy):
     layer = MultiHeadAttention(num_heads=2, dtype=policy)
-    nothing = np.zeros((2, 3), bool)
-    output, weights = layer(QUERY, MEMORY, memory_mask=nothing, **WITH_WEIGHTS)
+    output, weights = layer(QUERY, MEMORY, memory_mask=np.zeros((2, 3), bool), **WITH_WEIGHTS)
     np.testing.assert_allclose(weights, np.full((2, 2, 5, 3), 1 / 3), rtol=1e-6)
     assert weights.dtype == "float32"
     assert np.isfinite(np.asarray(ops.cast(output, "float32"))).all()
@@ -109,8 +108,7 @@ def test_few_queries_have_the_same_gradients():
     def gradient(length):
         with tf.GradientTape() as tape:
             tape.watch(x)
-            y = layer(x[:, :length], cache=cache)[:, :4]
-            loss = tf.reduce_sum(y**2)
+            loss = tf.reduce_sum(layer(x[:, :length], cache=cache)[:, :4] ** 2)
         return tape.gradient(loss, [x, *layer.trainable_variables[-1:]])
 
     for few, many in zip(gradient(4), gradient(20), strict=True):
@@ -148,10 +146,7 @@ def test_biases(bias, wanted):
         ({"proximity": True}, [[0, A, B], [A, 0, A], [B, A, 0]]),
         ({"segments": SEGMENTS, "keys": np.array([[0, 0, 0]])}, [[0, NO, NO], [NO, 0, NO], [NO, NO, 0]]),
         ({"proximity": True, "causal": True, "distance": np.array([[-2, 0, 1]])}, [[B, 0, A + NO]]),
-        (
-            {"causal": True, "keys": np.array([[0, 1, 1]]), "bias": np.ones((1, 1, 1, 3))},
-            [[1 + NO, 1 + NO, 1 + NO], [1 + NO, 1, 1 + NO], [1 + NO, 1, 1]],
-        ),
+        ({"causal": True, "keys": np.array([[0, 1, 1]]), "bias": np.ones((1, 1, 1, 3))}, [[1 + NO, 1 + NO, 1 + NO], [1 + NO, 1, 1 + NO], [1 + NO, 1, 1]]),
     ],
 )  # fmt: skip
 def test_the_bias_of_a_mask(mask, wanted):
