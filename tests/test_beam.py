@@ -33,8 +33,7 @@ class Sentence:
 
     def result(self):
         """Alive hypotheses, with their plain log p, if none has finished."""
-        finished = [h for h in self.finished if h[1] is not None]
-        return finished or self.alive
+        return [h for h in self.finished if h[1] is not None] or self.alive
 
 
 def reference(
@@ -68,8 +67,7 @@ def assert_equal(ids, scores, wanted):
         np.testing.assert_allclose(row_scores[: len(hypotheses)], [s for s, _ in hypotheses], 1e-5)
         assert (row_scores[len(hypotheses) :] <= IMPOSSIBLE).all()
         for sequence, (_, tokens) in zip(row, hypotheses, strict=False):
-            padded = tokens + [0] * (ids.shape[-1] - len(tokens))
-            np.testing.assert_array_equal(sequence, padded)
+            np.testing.assert_array_equal(sequence, tokens + [0] * (ids.shape[-1] - len(tokens)))
 
 
 @eagerly
@@ -123,10 +121,8 @@ def test_what_is_pruned():
     search = beam.BeamSearch(2)
     beams = search.first(2)._replace(visible=tf.constant(seen))
     pruned, [cache] = search.prune(beams, caches)
-    assert pruned.visible.numpy().astype(int).tolist() == [
-        [[1, 0, 1], [1, 1, 0]],
-        [[1, 0, 0], [0, 1, 0]],
-    ]
+    visible = pruned.visible.numpy().astype(int).tolist()
+    assert visible == [[[1, 0, 1], [1, 1, 0]], [[1, 0, 0], [0, 1, 0]]]
     np.testing.assert_array_equal(cache["k"][0], caches[0]["k"].numpy()[0][:, [1, 3, 4]])
     np.testing.assert_array_equal(cache["k"][1, :, :2], caches[0]["k"].numpy()[1][:, [0, 5]])
 
@@ -174,8 +170,7 @@ def test_with_alpha_below_0_a_neighbour_has_no_say(neighbours):
     first = [0.005, 0.4, 0.59, 0.005]
     model = Script([[end] * 4, [end] * 4, [first, end, end, end], [rest, rest, rest, end]])
     source = np.array([[2], *[[3]] * neighbours])
-    settings = {"beam_size": 2, "alpha": -2.0, "extra_length": 3}
-    ids, scores = beam_search(model, source, **settings)
+    ids, scores = beam_search(model, source, beam_size=2, alpha=-2.0, extra_length=3)
     [alone] = reference(model, source[:1], 2, -2.0, 3, 1, scripted_log_p)
     beside, *others = reference(model, source, 2, -2.0, 3, 1, scripted_log_p)
     assert_equal(ids, scores, [alone, *others])
@@ -187,9 +182,8 @@ def test_with_alpha_below_0_a_neighbour_has_no_say(neighbours):
 def test_only_a_prefix():
     """There is one hypothesis; those that do not exist are empty and score what T2T's do."""
     prefix = np.array([[7, 3], [9, 4], [2, 2], [4, 9]])
-    ids, scores = beam_search(
-        search_model(), SOURCE, beam_size=3, max_lengths=[2] * 4, top_beams=3, prefix=prefix
-    )
+    settings = {"beam_size": 3, "top_beams": 3, "max_lengths": [2] * 4}
+    ids, scores = beam_search(search_model(), SOURCE, **settings, prefix=prefix)
     np.testing.assert_array_equal(ids[:, 0], prefix)
     assert not ids[:, 1:].numpy().any()
     np.testing.assert_allclose(scores, [[0.0, IMPOSSIBLE, IMPOSSIBLE]] * 4)
