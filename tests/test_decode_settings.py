@@ -84,10 +84,8 @@ def test_every_decode_hparam_of_t2t_is_known():
 
 
 def test_batches_decide_nothing_unless_they_do():
-    plain = DecodeSettings(batch_size=3, batch_tokens=5).deciding()
-    assert plain == DecodeSettings().deciding()
-    drawn = {"beam_size": 1, "sampling_method": "random"}
-    for changes in ({"t2t_batches": True}, drawn):
+    assert DecodeSettings(batch_size=3, batch_tokens=5).deciding() == DecodeSettings().deciding()
+    for changes in ({"t2t_batches": True}, {"beam_size": 1, "sampling_method": "random"}):
         one, other = (DecodeSettings(batch_size=n, **changes).deciding() for n in (3, 4))
         assert one != other
 
@@ -99,8 +97,7 @@ def test_every_decode_hparam_takes_or_refuses_any_number(name, written):
     try:
         value = getattr(DecodeSettings.parse(f"{name}={written}"), name)
     except UserError as error:
-        message = f"decode hparam {name} must be {setting.description}, got "
-        assert str(error).startswith(message)
+        assert str(error).startswith(f"decode hparam {name} must be {setting.description}, got ")
         assert "\n" not in str(error)
     else:
         assert value == setting.checked(name, value)
