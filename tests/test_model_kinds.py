@@ -38,8 +38,7 @@ def language_model():
 
 
 def classifier():
-    hp = translation().hp
-    return t2t.TransformerClassifier(hp, source_vocab_size=23, num_classes=3)
+    return t2t.TransformerClassifier(translation().hp, source_vocab_size=23, num_classes=3)
 
 
 KINDS = {
@@ -130,8 +129,7 @@ def to_ctranslate2(model, tmp_path):
 
 
 def attended(model, tmp_path):
-    data = attention_data(model, encoders(model), "w3 w9", "w4")
-    assert data.encdec.shape[-1] == 3
+    assert attention_data(model, encoders(model), "w3 w9", "w4").encdec.shape[-1] == 3
 
 
 def aligned(model, tmp_path):
@@ -158,6 +156,10 @@ OF_ONE = {
     "ensemble": "an ensemble has no attention of its own",
     "prepended": "without prepend_mode",
 }
+NO_CTRANSLATE2 = {
+    "ensemble": "does not support ensembles",
+    "prepended": "does not support prepend_mode",
+}
 NO_OUTPUTS = {"classifier": "no outputs to search"}
 NO_TOKENS = {"classifier": "a classifier has no target tokens"}
 CONSUMERS = {
@@ -169,18 +171,8 @@ CONSUMERS = {
     "scored lines": (lines_scored, NO_TOKENS),
     "evaluation": (evaluated, {}),
     "SavedModel": (served, {}),
-    "CTranslate2": (
-        to_ctranslate2,
-        {
-            "ensemble": "does not support ensembles",
-            "prepended": "does not support prepend_mode",
-            **NEEDS_BOTH,
-        },
-    ),
-    "attention": (
-        attended,
-        {**OF_ONE, **dict.fromkeys(NEEDS_BOTH, "needs a model with an encoder and a decoder")},
-    ),
+    "CTranslate2": (to_ctranslate2, {**NO_CTRANSLATE2, **NEEDS_BOTH}),
+    "attention": (attended, {**OF_ONE, **NEEDS_BOTH}),
     "alignment": (aligned, {**OF_ONE, **NEEDS_BOTH}),
     "checkpoint": (saved, {"ensemble": "a checkpoint holds one model"}),
     "half precision": (rounded, {}),
