@@ -96,9 +96,8 @@ def vocabularies():
 
 ODD_BYTES = [b"\xff", b"\xc3", b"\xa4", b"\xed\xa0\x80", b"\xf4\x90\x80\x80", b"\xc0\x80"]
 IDS = st.integers(-(2**31), 2**31 - 1) | st.integers(-1, 250) | st.sampled_from(ESCAPING)
-ODD = st.lists(st.sampled_from(ODD_BYTES) | st.binary(max_size=3) | CHARACTERS.map(str.encode)).map(
-    b"".join
-)
+ODD_PARTS = st.sampled_from(ODD_BYTES) | st.binary(max_size=3) | CHARACTERS.map(str.encode)
+ODD = st.lists(ODD_PARTS).map(b"".join)
 
 
 @holds(
@@ -252,7 +251,6 @@ def test_says_which_token_or_byte_is_unknown():
 
 # The longest subtokens at all positions
 
-
 STRINGS = st.text(st.sampled_from("abc") | st.characters(exclude_characters="_"), min_size=1)
 
 
@@ -265,11 +263,8 @@ def check(vocabulary, texts):
             matches = [text[start:end] for end in range(start + 1, len(text) + 1)]
             longest = max((match for match in matches if match in ids), key=len, default="")
             wanted.append([ids.get(longest, -1), len(longest)])
-        spelled += [
-            *(cutter._table.numbers.get(c, 0) for c in text),
-            0,
-        ]  # nothing goes on beyond it
-        wanted.append([-1, 0])
+        spelled += [*(cutter._table.numbers.get(c, 0) for c in text), 0]
+        wanted.append([-1, 0])  # nothing goes on beyond it
     found = cutter._longest_matches(tf.constant(spelled, tf.int32))
     np.testing.assert_array_equal(tf.stack(found, axis=1), np.reshape(wanted, [-1, 2]))
 
@@ -283,7 +278,6 @@ def test_finds_the_longest_match(vocabulary, others):
 
 
 def test_has_room_for_characters_that_many_others_follow():
-    rng = np.random.default_rng(5)
-    first, second = rng.integers(0x4E00, 0x5E00, (2, 40_000))
+    first, second = np.random.default_rng(5).integers(0x4E00, 0x5E00, (2, 40_000))
     vocabulary = {chr(0x4E00 + f % 40) + chr(s) for f, s in zip(first, second, strict=True)}
     check(vocabulary, [*list(vocabulary)[:500], "一", "一a", "ab"])
