@@ -205,10 +205,8 @@ def test_what_is_left_out_is_counted_and_reported(tmp_path):
         "    left out: 295 (190 duplicate, 105 empty), kept: 10",
         "    ids: 20 inputs (2.0 per pair), 20 targets (2.0 per pair)",
     ]
-    assert generation.length_histogram(index.lengths) == [
-        "length of the longer side, pairs:",
-        f"    2 -    2          10 {'#' * 40}",
-    ]
+    bar = f"    2 -    2          10 {'#' * 40}"
+    assert generation.length_histogram(index.lengths) == ["length of the longer side, pairs:", bar]
 
 
 @pytest.mark.parametrize(
