@@ -143,8 +143,7 @@ def test_n_best_comes_ranked_by_t2ts_score(directory_of):
     [found] = translator.translate([line], beam_size=4, alpha=alpha, top_beams=4)
     assert len({text for text, _ in found}) == 4
     assert [score for _, score in found] == sorted((score for _, score in found), reverse=True)
-    targets = [text.split() for text, _ in found]
-    scored = translator.engine.score_batch([line.split()] * 4, targets)
+    scored = translator.engine.score_batch([line.split()] * 4, [text.split() for text, _ in found])
     for (_, score), result in zip(found, scored, strict=True):
         penalty = ((5 + len(result.log_probs)) / 6) ** alpha  # with the end of sentence
         assert score == pytest.approx(sum(result.log_probs) / penalty, abs=1e-4)
@@ -160,23 +159,21 @@ def test_order_of_lines_stays_and_an_empty_line_has_an_empty_translation(directo
 
 
 def test_eight_bit_weights_are_smaller_and_translate_the_same(directory_of, tmp_path):
-    model = model_of("base_v1_postnorm")
-    export_ctranslate2(model, words(), str(tmp_path / "int8"), quantization="int8")
+    model, whole = model_of("base_v1_postnorm"), directory_of("base_v1_postnorm")
+    int8 = str(tmp_path / "int8")
+    export_ctranslate2(model, words(), int8, quantization="int8")
     lines = ["w5 w6 w7 w8", "w20 w4", "w9 w9 w3"]
-    exact = one_thread(directory_of("base_v1_postnorm")).translate(lines)
+    exact = one_thread(whole).translate(lines)
     # In float32, so that only the stored weights are rounded: CTranslate2's 8-bit products without VNNI are
     # far less exact than these.
-    found = one_thread(str(tmp_path / "int8"), compute_type="float32").translate(lines)
+    found = one_thread(int8, compute_type="float32").translate(lines)
     assert [answer[0][0] for answer in found] == [answer[0][0] for answer in exact]
     for answer, wanted in zip(found, exact, strict=True):
         assert answer[0][1] == pytest.approx(wanted[0][1], abs=0.1)
         assert answer[0][1] != wanted[0][1]
-    assert one_thread(str(tmp_path / "int8")).translate(lines)  # in 8 bits
-    sizes = [
-        Path(each, "model.bin").stat().st_size
-        for each in (tmp_path / "int8", directory_of("base_v1_postnorm"))
-    ]
-    assert sizes[0] < sizes[1]
+    assert one_thread(int8).translate(lines)  # in 8 bits
+    small, large = (Path(each, "model.bin").stat().st_size for each in (int8, whole))
+    assert small < large
     with open(tmp_path / "int8" / "config.json") as file:
         assert json.load(file)["layer_norm_epsilon"] == model.hp.norm_epsilon
 
@@ -197,8 +194,7 @@ def test_translates_without_tensorflow(directory_of):
 def test_every_id_has_a_token_of_its_own(tmp_path):
     vocabulary = tmp_path / "vocab"
     vocabulary.write_text("'<pad>_'\n'<EOS>_'\n'a'\n''\n'<id 3>'\n'\\'\n'_'\n'\u2028'\n", "utf-8")
-    found = tokens(SubwordTextEncoder(vocabulary), 10)
-    assert found == [
+    assert tokens(SubwordTextEncoder(vocabulary), 10) == [
         "<pad>", "<EOS>", "a", "<id 3>", "<id 4>", "\\", "_", "\u2028", "<id 8>", "<id 9>",
     ]  # fmt: skip
     of_bytes = tokens(ByteTextEncoder(), 258)
@@ -272,10 +268,8 @@ def test_refuses_what_ctranslate2_has_not(overrides, options, message, tmp_path)
 def test_refuses_other_networks_and_integers(tmp_path):
     own, quantized = small_model(model_class=CHANGED["model"]), small_model()
     quantized.quantize("int8")
-    for model, message in (
-        (own, "a model of your own; got"),
-        (quantized, "quantized weights; got"),
-    ):
+    refused = {"a model of your own; got": own, "quantized weights; got": quantized}
+    for message, model in refused.items():
         with pytest.raises(UserError, match=message):
             export_ctranslate2(model, words(), str(tmp_path / "model"))
 
