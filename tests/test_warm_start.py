@@ -38,10 +38,8 @@ class Words(Problem):
 
 
 def encoders_of(source, target):
-    return {
-        "inputs": TokenTextEncoder(vocab_list=source),
-        "targets": TokenTextEncoder(vocab_list=target),
-    }
+    sides = {"inputs": source, "targets": target}
+    return {side: TokenTextEncoder(vocab_list=words) for side, words in sides.items()}
 
 
 def model_of(encoders, overrides, seed):
@@ -179,9 +177,8 @@ def test_by_flags(tmp_path):
     hp = toy.hparams(num_hidden_layers=1)
     model = t2t.Transformer(registry.hparams(hp), source_vocab_size=size, target_vocab_size=size)
     run = {**model.description(), "problem": "translate_files"}
-    began = {"started": "2026-01-31T12:00:00+00:00", "started_seconds": 0}
-    place = {"data_dir": str(tmp_path / "one"), "host": "a", "replicas": 1}
-    run["starts"] = [{**began, **place}]
+    start = {"started": "2026-01-31T12:00:00+00:00", "started_seconds": 0, "host": "a"}
+    run["starts"] = [{**start, "data_dir": str(tmp_path / "one"), "replicas": 1}]
     checkpoints.write_settings(str(tmp_path / "run"), model.hp, run)
     checkpoints.save_t2t(model, str(tmp_path / "run" / "model.ckpt-1"))
     files = f"{tmp_path}/two.txt,{tmp_path}/two.txt"
