@@ -76,8 +76,7 @@ def test_a_section_that_is_absent_is_reported(tmp_path, capfd):
     for number in (2, *range(4, 21)):
         write_section(tmp_path / f"{number:02}", sentences(2, number))
     assert len(samples(registry.problem("parsing_english_ptb16k"), tmp_path, "train")) == 36
-    warning = f"warning: {tmp_path} has no section 03, 21: read without it\n"
-    assert capfd.readouterr().err == warning
+    assert capfd.readouterr().err == f"warning: {tmp_path} has no section 03, 21: read without it\n"
 
 
 @pytest.mark.parametrize("name", ["wsj.train.trees", "wsjTrain.trees.gz", "02-21.10way.clean"])
@@ -283,8 +282,7 @@ def test_quality_is_f1_of_the_phrases():
     assert problem.quality(words, gold, gold) == 100
     flat = ["NP DT NN NN DT NN /NP", "NP NN /NP"]  # and a comma that is tagged as a word
     assert problem.quality(words, gold, flat) == pytest.approx(200 * 2 / (4 + 2))
-    figures = parsing_f1(*(list(map(to_tree, words, tags)) for tags in (gold, flat)))
-    assert figures.errors == 1
+    assert parsing_f1(*(list(map(to_tree, words, tags)) for tags in (gold, flat))).errors == 1
     assert problem.quality(words, gold, ["", "VP"]) == 0
 
 
