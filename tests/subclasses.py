@@ -55,9 +55,8 @@ def transformer_with(decoder):
 
 def with_layer(layer):
     """A Transformer class whose decoder has layers of another class."""
-    return transformer_with(
-        type("Decoder", (t2t.layers.TransformerDecoder,), {"layer_class": layer})
-    )
+    decoder = type("Decoder", (t2t.layers.TransformerDecoder,), {"layer_class": layer})
+    return transformer_with(decoder)
 
 
 CHANGED = {
