@@ -138,6 +138,7 @@ class Script:
 
     def __init__(self, p):
         self.log_p = np.log(np.array(p, np.float32))  # [source ids, positions, V]
+        self.source_vocab_size = self.log_p.shape[0]
         self.target_vocab_size = self.log_p.shape[2]
         self.num_logits = self.target_vocab_size
         self.members = [self]

@@ -88,7 +88,7 @@ def test_decodes_what_is_typed(toy_dir, run):
         (["--hparams=transformer_bse"], "Did you mean 'transformer_base'?"),
         (["--hparams=transformer_tiny,hiden_size=3"], "Did you mean 'hidden_size'?"),
         (["--train_step=5"], "Did you mean 'train_steps'?"),
-        (["--train_steps=many"], "train_steps"),
+        (["--train_steps=many"], "flag --train_steps=many is not a non-negative integer"),
         (["--decode_hparams=beem_size=4"], "Did you mean 'beam_size'?"),
         (["--output_dir=/proc/run"], "cannot be written"),
         (["--data_dir=/nowhere"], "t2t-keras-datagen"),

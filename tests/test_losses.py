@@ -101,6 +101,11 @@ def test_smoothing_that_is_no_probability(label_smoothing):
         padded_cross_entropy(LOGITS, LABELS, label_smoothing)
 
 
+def test_labels_of_another_shape():
+    with pytest.raises(ValueError, match="labels must be .*, as the logits, got shape"):
+        padded_cross_entropy(LOGITS, np.transpose(LABELS))
+
+
 @pytest.mark.parametrize("xla", [False, True])
 @pytest.mark.parametrize("label_smoothing", [0.0, 0.1])
 def test_joined_with_the_softmax_it_is_the_same(label_smoothing, xla, monkeypatch):

@@ -11,7 +11,7 @@ from networks import search_model, small_model
 from t2t_keras import Transformer, load, metrics, registry
 from t2t_keras.data import Text2TextProblem
 from t2t_keras.data.generation import CleaningRules
-from t2t_keras.decoding import Translator, beam_search, greedy
+from t2t_keras.decoding import Translator, beam_search, greedy, score, search
 from t2t_keras.errors import UserError
 from t2t_keras.export import export_saved_model
 from t2t_keras.inspection.alignment import Heads, PairAligner, from_pharaoh
@@ -57,6 +57,14 @@ def test_one_text_is_not_many_letters(call):
         (lambda: Translator.translate(None, ["a"], ["b", "c"]), "prefixes must be as many as lines, 1"),
         (lambda: Translator.translate(None, ["a"], phrases=["b"]), "phrases takes a list of texts"),
         (lambda: metrics.bleu(["a"], [b"a"]), "hypotheses takes strings, got b'a' in place 1"),
+        (lambda: beam_search(search_model(), [[2, -1]]), r"must be ids \[B, S\], .* got -1"),
+        (lambda: beam_search(search_model(), [[2.5, 1]]), r"must be ids \[B, S\], .* got 2.5"),
+        (lambda: search(search_model(), [[2, 1]], "beam_size=1"), "options must be DecodeSettings, got"),
+        (lambda: score(search_model(), [[2, 1]], [[99, 1]]), "targets must be ids .* got 99"),
+        (lambda: Translator("run", {}), "model must be a Transformer or an Ensemble, got 'run'"),
+        (lambda: Translator(search_model(), {}, {"xla": 1}), "settings must be DecodeSettings, got"),
+        (lambda: Translator(search_model(), None), "encoders must be text encoders by side, got None"),
+        (lambda: load(None), "path must be a path or a list of paths, got None"),
         (lambda: beam_search(search_model(), [2, 1]), r"must be ids \[B, S\], .* got shape \(2,\)"),
         (lambda: beam_search(search_model(), [[2, 1], [1]]), r"must be ids \[B, S\], padded with 0: "),
         (lambda: check_settings("transformer_base"), "hp must be settings, .* got 'transformer_base'"),

@@ -144,8 +144,8 @@ def _run(main: Main, argv: list[str], required: Sequence[str], most: int, lenien
         hint = nearest(error.flagname, shown)
         _fail(program, f"unknown flag --{error.flagname}.{hint} See {program} --help.")
     except flags.Error as error:
-        name = re.match(r"flag --(\w+)=", message := str(error))
-        kind = flags.FLAGS[name[1]].parser.syntactic_help if name else ""
+        found = re.match(r"flag --(\w+)=", message := str(error))
+        kind = flags.FLAGS[found[1]].parser.syntactic_help if found else ""
         wrong = r": (invalid literal|could not convert|\('Non-boolean).*"
         _fail(program, re.sub(wrong, f" is not {kind or 'true or false'}", message))
     except SystemExit:
