@@ -102,7 +102,7 @@ def test_smoothing_that_is_no_probability(label_smoothing):
 
 
 def test_labels_of_another_shape():
-    with pytest.raises(ValueError, match="labels must be .*, as the logits, got shape"):
+    with pytest.raises(ValueError, match="as the logits, got shape"):
         padded_cross_entropy(LOGITS, np.transpose(LABELS))
 
 
