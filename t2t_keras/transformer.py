@@ -527,13 +527,12 @@ class Transformer(TokenFit):
         return ("targets",) if self.kind == LANGUAGE_MODEL else ("inputs", "targets")
 
     def require_features(self, inputs) -> None:
-        """Raises UserError if a call does not get a dict of the features that it needs, of as many rows."""
+        """Raises UserError unless a call gets a dict of the features that it needs, [B, length] each."""
         got = ", ".join(map(repr, inputs)) if isinstance(inputs, Mapping) else type(inputs).__name__
         if isinstance(inputs, Mapping) and {*inputs} >= {*self.features}:
             shapes = [tuple(inputs[name].shape) for name in self.features]
-            if {*map(len, shapes)} == {2} and len(
-                {n for n, _ in shapes if isinstance(n, int)} - {1}
-            ) < 2:
+            are_rows = all(len(shape) == 2 for shape in shapes)
+            if are_rows and len({n for n, _ in shapes if isinstance(n, int)} - {1}) < 2:
                 return
             got = f"shapes {', '.join(map(str, shapes))}"
         wanted = ", ".join(f'"{name}": ids' for name in self.features)

@@ -244,6 +244,11 @@ def test_functional_softmax():
     np.testing.assert_array_equal(model(IDS), layer.logits(layer(IDS)))
 
 
+def test_a_negative_id_is_no_token_from_the_end():
+    found = np.asarray(SharedEmbedding(**EMBEDDING)(np.array([[1, -1]])))
+    assert np.isnan(found[0]).all(-1).tolist() == [False, True]
+
+
 def test_padding_gets_no_gradient():
     layer = SharedEmbedding(**EMBEDDING)
     layer.build()

@@ -703,7 +703,7 @@ class Batches(SplitBatches):
 
 @contextlib.contextmanager
 def plain_errors() -> Iterator[None]:
-    """Unwraps a `UserError` that TensorFlow wrapped; a failed assertion and a lost host become one, too."""
+    """Unwraps a `UserError` that TensorFlow wrapped; a failed assertion becomes one, too."""
     import tensorflow as tf
 
     try:
@@ -716,8 +716,3 @@ def plain_errors() -> Iterator[None]:
         if failed:
             raise UserError(f"{failed[1]} {failed[2]}") from error
         raise
-    except (tf.errors.UnavailableError, tf.errors.AbortedError) as error:
-        raise UserError(
-            "another host of this run has ended or cannot be reached: start all hosts again to resume "
-            "from the newest checkpoint."
-        ) from error

@@ -53,7 +53,7 @@ def find_shards(data_dir: PathLike, name: str, split: str) -> list[Path]:
     if not shards:
         raise UserError(
             f"{data_dir} holds no {split} data of {name}: "
-            f"run t2t-keras-datagen --problem={name} --data_dir={data_dir} first, or name another; "
+            f"run t2t-keras-datagen --problem={name} --data_dir={data_dir} first, or name another directory; "
             f"the problem's dataset_splits must have {split}."
         )
     totals = sorted({int(match[2]) for match in shards.values()})

@@ -131,7 +131,7 @@ def search(
         constraint=constraint,
         strategy=strategy,
         xla=options.xla,
-        top_k=kept_top_k(model, options) if options.sampling_method == "random" else 0,
+        top_k=kept_top_k(model, options) if is_random else 0,
         kernels=kept_kernels(model) if ON_TENSORFLOW and not options.xla else None,
         **numbers,
     )
@@ -146,13 +146,13 @@ def search(
 def int_tensor(
     name: str, given, wanted: str, ranks: Sequence[int], rows: int | None = None, size: int = 0
 ):
-    """Returns an int32 tensor of one row, or of as many as `rows`, if that is known, and ids below `size`."""
-    ids = known = np.zeros(0)
+    """Returns an int32 tensor; a `UserError` if it is not of one row or `rows`, or has ids not below `size`."""
+    unknown: Any = ()
     if size:
         with contextlib.suppress(Exception):  # of a symbolic tensor, or explained below
-            found = np.asarray(given)
-            ids, known = found, found.astype(int).clip(0, size - 1)
-    if (unknown := ids[ids != known]).size:
+            ids = np.asarray(given)
+            unknown = ids[ids != ids.astype(int).clip(0, size - 1)]
+    if len(unknown):
         raise UserError(f"{name} must be {wanted}, from 0 to {size - 1}, got {unknown[0]}.")
     with explained(f"{name} must be {wanted}", Exception):
         given = ops.cast(ops.convert_to_tensor(given), "int32")

@@ -77,8 +77,8 @@ def _multi_worker() -> Distribution:
             '"task": {"type": "worker", "index": 0}}; '
             f"got {config or 'nothing'}."
         ) from None
-    of_addresses = (RuntimeError, TypeError, ValueError, tf.errors.OpError)
-    with explained("the hosts of TF_CONFIG cannot train together", *of_addresses):
+    kinds = (RuntimeError, TypeError, ValueError, tf.errors.OpError)
+    with explained("the hosts of TF_CONFIG cannot train together", *kinds):
         strategy = tf.distribute.MultiWorkerMirroredStrategy()
     return Distribution(strategy, strategy.num_replicas_in_sync, len(hosts), host)
 

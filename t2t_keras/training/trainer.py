@@ -11,6 +11,8 @@ import time
 from collections.abc import Callable, Iterator
 from typing import Any
 
+import tensorflow as tf
+
 from t2t_keras import data, registry
 from t2t_keras.checkpoints import resolve, write_settings
 from t2t_keras.checkpoints.run_directory import (
@@ -91,6 +93,19 @@ class TrainSettings:
     """Decode settings for evaluation."""
 
 
+@contextlib.contextmanager
+def _plain_errors() -> Iterator[None]:
+    """As `plain_errors`; the loss of another host becomes a `UserError`, too."""
+    try:
+        with plain_errors():
+            yield
+    except (tf.errors.UnavailableError, tf.errors.AbortedError) as error:
+        raise UserError(
+            "another host of this run has ended or cannot be reached: start all hosts again to resume "
+            "from the newest checkpoint."
+        ) from error
+
+
 @dataclasses.dataclass(eq=False)
 class Trainer:
     """Trains a model for a problem, with files in a directory of its own.
@@ -123,7 +138,7 @@ class Trainer:
         self._seconds: dict[str, float] = collections.defaultdict(float)  # by phase
         self._prepared = False
 
-    @plain_errors()
+    @_plain_errors()
     def prepare(self) -> Trainer:
         """Opens the data, makes the model and compares the settings of the run; `run` does it otherwise."""
         problem, hp, s, data_dir = self.problem, self.hp, self.settings, self.data_dir
@@ -237,7 +252,7 @@ class Trainer:
         """
         if not self._prepared:
             self.prepare()
-        with self._locked(), plain_errors(), self._stop:
+        with self._locked(), _plain_errors(), self._stop:
             self._begin_record()
             with self._timed("restoring"):
                 step = self._restore()
@@ -249,7 +264,7 @@ class Trainer:
                 self.eval_log = EventLog(f"{self.output_dir}/eval" if chief else None, evaluated)
                 if chief:
                     self.train_log.write_run(step, self.hp, read_settings(self.output_dir)[1])
-                with plain_errors():
+                with _plain_errors():
                     ended = self._run(step)
             except _StopRequested:
                 ended = self._stopped()
@@ -417,7 +432,8 @@ class Trainer:
             what = "train_steps, local_eval_frequency and log_step_count_steps"
             raise UserError(f"{what} must be the same on all hosts, got {stops} on one of them.")
         # From here on the directory exists, with the settings of the first host.
-        require_same_settings(self.output_dir, self.hp, self._run_settings)
+        if not engine.is_chief:
+            require_same_settings(self.output_dir, self.hp, self._run_settings)
         figures: dict[str, Any] = {"dev_shards": self._dev_shards, "best_metric": s.best_metric}
         figures |= {"eval_steps": s.eval_steps, **s.decode.deciding()}
         if "linear_decay" in schedule or "single_cycle_cos_decay" in schedule:
