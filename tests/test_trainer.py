@@ -222,7 +222,7 @@ def test_records_how_far_it_is_and_what_took_how_long_while_it_trains(whole):
     assert sum(seconds.values()) < (times[1] - times[0]).total_seconds() + 1
 
 
-HOST_ENDED = r"another host of this run has ended.*start all 1 again"
+HOST_ENDED = r"another host of this run has ended.*start all hosts again to resume from the newest"
 DAMAGED = "UserError: Example 7 is damaged.\n\nin a graph"
 
 
