@@ -145,6 +145,12 @@ class StopRequests:
         self.name = self.name or signal.Signals(number).name
 
 
+class EndBySignals(StopRequests):
+    """Lets signals end the process at once: for waits of TensorFlow, in which no Python handler runs."""
+
+    _record: Any = signal.SIG_DFL
+
+
 class EndAtSignals(StopRequests):
     """Ends a command that has nothing to save: the first SIGTERM or SIGHUP raises `KeyboardInterrupt`."""
 

@@ -144,6 +144,7 @@ def test_unknown_kind():
         "{",
         '{"cluster": {"worker": ["a:1"]}}',
         '{"cluster": {"worker": ["a:1"]}, "task": {"type": "worker", "index": 1}}',
+        '{"cluster": {"worker": ["a:1"], "ps": ["b:1"]}, "task": {"type": "worker", "index": 0}}',
     ],
 )
 def test_hosts_need_to_know_each_other(config, monkeypatch):

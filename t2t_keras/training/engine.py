@@ -20,6 +20,7 @@ from t2t_keras.data import Batches
 from t2t_keras.data.on_the_fly import TextBatches
 from t2t_keras.errors import UserError, explained, require_one_of
 from t2t_keras.model_kinds import CLASSIFICATION
+from t2t_keras.progress import EndBySignals, Progress
 from t2t_keras.schedules import learning_rate_schedule
 from t2t_keras.settings import HParams
 from t2t_keras.training.evaluation import METRICS
@@ -70,6 +71,8 @@ def _multi_worker() -> Distribution:
         cluster, task = read["cluster"], read["task"]  # a chief is the first host
         hosts = [(k, i) for k in ("chief", "worker") for i in range(len(cluster.get(k, ())))]
         host = hosts.index((task["type"], int(task["index"])))
+        if not {*cluster} <= {"chief", "worker"}:  # TensorFlow would wait for a "ps"
+            raise ValueError
     except (ValueError, KeyError, TypeError, AttributeError):
         raise UserError(
             "distribute=multi_worker needs the environment variable TF_CONFIG on every host, like "
@@ -78,7 +81,8 @@ def _multi_worker() -> Distribution:
             f"got {config or 'nothing'}."
         ) from None
     kinds = (RuntimeError, TypeError, ValueError, tf.errors.OpError)
-    with explained("the hosts of TF_CONFIG cannot train together", *kinds):
+    Progress().say(f"host {host + 1} of {len(hosts)}: waiting for the hosts of TF_CONFIG")
+    with explained("the hosts of TF_CONFIG cannot train together", *kinds), EndBySignals():
         strategy = tf.distribute.MultiWorkerMirroredStrategy()
     return Distribution(strategy, strategy.num_replicas_in_sync, len(hosts), host)
 
