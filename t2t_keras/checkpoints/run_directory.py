@@ -42,7 +42,7 @@ _OFF: tuple[Any, ...] = (None, False, 0, "", "none", [], {})  # values that turn
 
 HPARAMS_FILE = "hparams.json"  # T2T's name and content
 RUN_FILE = "run.json"
-RUN_CHECKPOINT = re.compile(r"model\.ckpt-\d+")  # the name that training gives
+RUN_CHECKPOINT = re.compile(r"model\.ckpt-(.*-)?\d+")  # the names that training takes for its own
 
 INFERENCE_ONLY = "inference_only"
 """Key in `run.json` that marks averages, from which training cannot resume."""

@@ -126,7 +126,7 @@ def main() -> None:
 _KEPT = """train_steps local_eval_frequency eval_steps best_metric decode_hparams ema freeze random_seed precision
 eval_early_stopping_steps eval_early_stopping_metric eval_early_stopping_metric_delta on_the_fly tmp_dir remat
 eval_early_stopping_metric_minimize keep_checkpoint_max keep_checkpoint_every_n_hours save_checkpoints_secs
-log_step_count_steps attention_images"""
+log_step_count_steps attention_images warm_start_from warm_start_vocab"""
 
 
 def _take_from_record():
@@ -151,6 +151,9 @@ def _take_from_record():
             name, equals, value = word.lstrip("-").partition("=")
             if word.startswith("-") and name in _KEPT.split() and not FLAGS[name].present:
                 FLAGS[name].parse(value if equals else "true" if FLAGS[name].boolean else after)
+        given = {word.lstrip("-").partition("=")[0] for word in words}
+        if {"problem", "data_dir"} <= given and given & {"hparams", "hparams_set"}:
+            break  # a whole command, which took nothing from earlier starts
     return recorded
 
 

@@ -235,10 +235,10 @@ class EvaluationHistory:
         steps = [step for step in sorted(self.metrics) if metric in self.metrics[step]]
         return steps, [self.metrics[step][metric] for step in steps]
 
-    def best(self, metric: str) -> int | None:
-        """Returns the first step with the best `metric`; None if no step has it, as a finite number."""
+    def best(self, metric: str, kept: Callable[[int], bool] = lambda step: True) -> int | None:
+        """Returns the first `kept` step with the best `metric`; None if none has it, as a finite number."""
         sign = 1 if METRICS[metric] else -1
-        found = zip(*self.of(metric), strict=True)
+        found = ((n, x) for n, x in zip(*self.of(metric), strict=True) if kept(n))
         signed = [(sign * value, step) for step, value in found if math.isfinite(value)]
         return min(signed)[1] if signed else None
 

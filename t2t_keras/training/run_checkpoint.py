@@ -59,6 +59,7 @@ class RunCheckpoints:
         self.newest = ""
         """Prefix of the checkpoint saved or restored last; empty if there is none."""
         self._damaged: set[str] = set()
+        self._for_good: set[str] = set()
 
     def save(self, extra: Mapping[str, Any]) -> None:
         """Writes a checkpoint of this step and further arrays, unless it exists; removes old ones."""
@@ -96,6 +97,8 @@ class RunCheckpoints:
             UserError: there are checkpoints but none is readable, or one is of another model.
         """
         found = checkpoints_in(self.directory, PREFIX)
+        if self.keep_every_hours and self.keep > 0:  # a copy of the directory has other times
+            self._for_good = set(found[: -self.keep])
         errors = []
         for prefix in reversed(found):
             try:
@@ -142,7 +145,7 @@ class RunCheckpoints:
                 last_kept, apart = self.run_started, 3600 * self.keep_every_hours
                 for prefix in kept[: -self.keep]:
                     written = os.path.getmtime(prefix + ".index")
-                    if apart and written - last_kept >= apart:
+                    if prefix in self._for_good or (apart and written - last_kept >= apart):
                         last_kept = written
                     elif prefix != best:
                         os.remove(prefix + ".index")  # first: without it the rest is no checkpoint

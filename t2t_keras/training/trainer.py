@@ -21,7 +21,7 @@ from t2t_keras.checkpoints.run_directory import (
     read_settings,
     require_same_settings,
 )
-from t2t_keras.checkpoints.t2t import checkpoints_in
+from t2t_keras.checkpoints.t2t import checkpoints_in, step_in_name
 from t2t_keras.data.on_the_fly import TextBatches, stored_encoders
 from t2t_keras.data.reading import plain_errors
 from t2t_keras.decoding import DecodeSettings
@@ -296,7 +296,7 @@ class Trainer:
                 self._note(step=step)
                 rule = s.early_stopping
                 if rule.reached(*self.history.of(rule.metric)):
-                    best = self.history.best(s.best_metric) or step
+                    best = self._best() or step
                     return (
                         f"stopped after step {step}: {rule.metric} of dev has not improved by "
                         f"{rule.delta} for {rule.steps} steps; the best checkpoint by {s.best_metric} "
@@ -381,7 +381,7 @@ class Trainer:
             self.train_log.flush()
             self.eval_log.flush()
         self.history.add(step, metrics)
-        best = self.history.best(self.settings.best_metric) == step
+        best = self._best() == step
         words = f"dev loss {metrics['loss']:.4f}  accuracy {metrics['accuracy']:.4f}"
         words += format_metrics(metrics) + ("  (the best so far)" if best else "")
         self._progress.say(f"step {step}: {words}")
@@ -390,6 +390,11 @@ class Trainer:
             self.checkpoints.remove_old()
         if not math.isfinite(metrics["loss"]):
             raise self._diverged(f"the loss of dev is {metrics['loss']} after step {step}")
+
+    def _best(self) -> int | None:
+        """Returns the best step that still has a checkpoint: `best_metric` may have changed."""
+        saved = set(map(step_in_name, checkpoints_in(self.output_dir, PREFIX)))
+        return self.history.best(self.settings.best_metric, saved.__contains__)
 
     def _leave_if_asked(self) -> None:
         if self._stop.name and self.engine.hosts == 1:
@@ -508,8 +513,7 @@ class Trainer:
         self._progress.say(resumed if self.checkpoints.newest else new)
         self.history = EvaluationHistory(self.output_dir, step, self.engine.is_chief)
         if self.engine.is_chief:
-            best = self.history.best(self.settings.best_metric)
-            if best is not None and os.path.exists(self.checkpoints.prefix(best) + ".index"):
+            if (best := self._best()) is not None:
                 self.checkpoints.name_best(best)
             self.checkpoints.remove_old()
         return step
