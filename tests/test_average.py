@@ -150,6 +150,7 @@ def test_a_run_is_left_as_it_is(directory, capsys):
     ("steps", "output", "expected"),
     [
         ((10, 20), "model.ckpt-15", "would be taken for a checkpoint of the run"),
+        ((10, 20), "model.ckpt-avg-15", "would be taken for a checkpoint of the run"),
         ((10, 20), "../run/model.ckpt-20", "is one of the checkpoints to average"),
         ((10, 20, 10), "averaged", r"model\.ckpt-10 is listed twice"),
         ((10, 60), "averaged", "checkpoint .*-60 cannot be read: "),

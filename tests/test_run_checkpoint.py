@@ -161,6 +161,12 @@ def test_keeps_one_of_so_many_hours_for_good(run, tmp_path):
     steps = [step * hour // 2 for step in range(1, 12)]  # written every half hour
     saved(run, tmp_path, steps, keep=2, keep_every_hours=2)
     assert [step // (hour // 2) for step in steps_on_disk(tmp_path)] == [4, 8, 10, 11]
+    for path in tmp_path.iterdir():
+        os.utime(path)  # as `cp -r` does
+    copy = RunCheckpoints(str(tmp_path), run, keep=2, keep_every_hours=2)
+    copy.restore_latest(LOSSES)
+    copy.remove_old()
+    assert len(steps_on_disk(tmp_path)) == 4
 
 
 def test_a_slot_that_is_missing_is_named(run, tmp_path):
