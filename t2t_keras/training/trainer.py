@@ -460,8 +460,8 @@ class Trainer:
         before = last.get("replicas", engine.replicas)
         if before != engine.replicas and not self.update_size.tokens:
             self._progress.warn(
-                f"this run had {before} replicas and now has {engine.replicas}: "
-                "its batch size changes from here on"
+                f"replicas of this run were {before} and are now {engine.replicas}: its batch size "
+                "changes from here on"
             )
         before = last.get("figures", {})
         now = {name: value for name, value in figures.items() if name in before}
