@@ -129,9 +129,8 @@ class PhraseSearch(NamedTuple):
         beams, k = state.beams, self.search.beam_size
         filled = self._filled(state, state.progress)
         order = best(ops.cast(filled * k - ops.arange(k), "float32"), beams.alive, k)
-        tokens = Tokens(*(take(each, order) for each in beams.alive_tokens))
         beams = beams._replace(
-            alive_tokens=tokens,
+            alive_tokens=Tokens(*(take(each, order) for each in beams.alive_tokens)),
             alive_log_p=take(beams.alive_log_p, order),
             alive=take(beams.alive, order),
         )

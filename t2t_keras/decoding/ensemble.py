@@ -26,15 +26,13 @@ class Ensemble:
         if not models:
             raise UserError("an ensemble needs one model or more, got none.")
         sizes = [(model.source_vocab_size, model.target_vocab_size) for model in models]
-        for needed, values in {
-            "vocabularies of the same sizes": [
-                f"{source} and {target}" for source, target in sizes
-            ],
-            "the same kind": [model.kind for model in models],
-            "the same number of logits (the target vocabulary rounded up to vocab_divisor)": [
-                str(model.num_logits) for model in models
-            ],
-        }.items():
+        tables = [f"{source} and {target}" for source, target in sizes]
+        rounded = "the same number of logits (the target vocabulary rounded up to vocab_divisor)"
+        for needed, values in (
+            ("vocabularies of the same sizes", tables),
+            ("the same kind", [model.kind for model in models]),
+            (rounded, [str(model.num_logits) for model in models]),
+        ):
             if len(set(values)) > 1:
                 raise UserError(
                     f"models of an ensemble need {needed}, got {', '.join(values)}: leave out those "

@@ -132,13 +132,12 @@ class DecodeLoop:
             kernels = tf.nest.map_structure(_of_shape, self.request.kernels, kernels)
         models = [each for each in self.model.members if not in_8_bits(each)]
         weights = [(v, tf.convert_to_tensor(v)) for m in models for v in m.trainable_variables]
+        shapes = SearchState(tf.TensorShape([]), _open(start.active), open_shapes(start.found))
         (state,) = tf.while_loop(
             lambda state: tf.size(state.active.rows) > 0,
             lambda state: (self.remove_finished(self.prune(self.steps(state, kernels, weights))),),
             (start,),
-            shape_invariants=(
-                SearchState(tf.TensorShape([]), _open(start.active), open_shapes(start.found)),
-            ),
+            shape_invariants=(shapes,),
         )
         ids, token_scores = (x[..., : state.i] for x in (state.found.ids, state.found.token_scores))
         return state.found._replace(ids=ids, token_scores=token_scores)

@@ -101,14 +101,11 @@ class StaticSearch:
             done = done | (i >= limits) | self.strategy.is_done(hypotheses, limits)
             return StaticState(i, hypotheses, caches, done)
 
+        def goes_on(i, hypotheses, caches, done):
+            return (i < end) & ~ops.all(done)
+
         room = self.strategy.with_room(state.hypotheses, state.caches, ROOM)
-        return StaticState(
-            *ops.while_loop(
-                lambda i, hypotheses, caches, done: (i < end) & ~ops.all(done),
-                step,
-                (state.i, *room, state.done),
-            )
-        )
+        return StaticState(*ops.while_loop(goes_on, step, (state.i, *room, state.done)))
 
 
 def _compiled(model, function):

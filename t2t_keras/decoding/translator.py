@@ -255,8 +255,7 @@ class Translator:
                 ids = [*ids[: most - 1], EOS_ID] if cut else []
             else:
                 ids = ids[-most:] if cut else []
-        size = line.text_bytes
-        return Sentence(line.number, ids, line.text, prefix, phrases, size, len(ids))
+        return Sentence(line.number, ids, line.text, prefix, phrases, line.text_bytes, len(ids))
 
 
 class Classifier(Translator):
@@ -383,12 +382,8 @@ class LengthBatcher:
             awaited = coming.start
             needed = {i for i in coming if window[i].size and window[i].number not in known}
             results = {i: self.job.empty_result(window[i]) for i in coming if i not in needed}
-            # Batches of fixed members are run whole, if at all.
-            rows = [
-                i
-                for i, item in enumerate(window)
-                if i in needed or (item.size and self.limits.fixed)
-            ]
+            fixed = self.limits.fixed  # batches of fixed members are run whole, if at all
+            rows = [i for i, item in enumerate(window) if i in needed or (fixed and item.size)]
             rows.sort(key=lambda i: self.limits.order(window[i]))
             batches = plan([(i, window[i].size) for i in rows], self.limits)
             for batch in [[], *(batch for batch in batches if not needed.isdisjoint(batch))]:
@@ -399,14 +394,10 @@ class LengthBatcher:
                     yield results.pop(awaited)
                     awaited += 1
                 if run and done:
-                    done(
-                        BatchDone(
-                            lines=len(run),
-                            text_bytes=sum(item.text_bytes for item in run),
-                            tokens=sum(map(self.job.tokens, made)),
-                            results=[(item.number, r) for item, r in zip(run, made, strict=True)],
-                        )
-                    )
+                    text_bytes = sum(item.text_bytes for item in run)
+                    tokens = sum(map(self.job.tokens, made))
+                    numbered = [(item.number, r) for item, r in zip(run, made, strict=True)]
+                    done(BatchDone(len(run), text_bytes, tokens, numbered))
 
     def _run(self, items, longest):
         """Runs a batch, or its two halves if it does not fit into memory."""

@@ -210,10 +210,8 @@ def _fill_stack(spec, stack, hp) -> None:
             if name != "ffn":
                 _fill_attention(part, getattr(layer, name), own=name == "self_attention")
                 continue
-            for linear, dense in (
-                (part.linear_0, layer.ffn.conv1),
-                (part.linear_1, layer.ffn.conv2),
-            ):
+            pairs = ((part.linear_0, layer.ffn.conv1), (part.linear_1, layer.ffn.conv2))
+            for linear, dense in pairs:
                 linear.weight = _array(dense.kernel).T
                 linear.bias = _array(dense.bias)
     for part, process in norms:

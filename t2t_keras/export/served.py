@@ -327,8 +327,7 @@ class _Parts:
         rows = tf.ragged.boolean_mask(rows, rows != EOS_ID)
         if not isinstance(encoder, TokenTextEncoder):  # see `spelled`
             rows = tf.ragged.boolean_mask(rows, rows < encoder.vocab_size)
-        texts = encoder.decode_tensor(rows)
-        return tf.reshape(texts, [batch, self.hypotheses])
+        return tf.reshape(encoder.decode_tensor(rows), [batch, self.hypotheses])
 
     def _search(self, sources, alpha, extra_length, phrases=None):
         """Rows of ids [B, None] -> the tensors of a `SearchResult`."""
@@ -398,10 +397,10 @@ class _Parts:
 
     def batches_of_pairs(self, run, sides, empty):
         """Calls `run` with batches of the ids of all sides, [b, S] and [b, T]; its results have shape [b, ...]."""
-        longer = tf.reduce_max([ids.row_lengths() for ids in sides], 0)
+
         (results,) = in_batches(
             lambda rows: [run(*(tf.gather(ids, rows).to_tensor() for ids in sides))],
-            tf.cast(longer, tf.int32),
+            tf.cast(tf.reduce_max([ids.row_lengths() for ids in sides], 0), tf.int32),
             [empty],
             most_rows=self.rows,
             most_tokens=min(self.tokens, 2048),  # each has V logits

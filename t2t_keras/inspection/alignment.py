@@ -165,10 +165,9 @@ def source_words(model, encoders, heads: Sequence[Heads], inputs, targets) -> tf
         # Up to the end of sentence, the last id that is not padding.
         source, target = (ids[: tf.reduce_max(tf.where(ids != PAD_ID)) + 1] for ids in row[:2])
         weights = row[2][:, : tf.size(target), : tf.size(source)]
+        sources = words_of_tokens(encoders["inputs"], source)
         targets = words_of_tokens(encoders["targets"], target)
-        return tf.transpose(
-            strongest(targets, words_of_tokens(encoders["inputs"], source), weights)
-        )
+        return tf.transpose(strongest(targets, sources, weights))
 
     of_words = tf.RaggedTensorSpec([None, len(heads)], tf.int32, ragged_rank=0)
     return tf.map_fn(of_pair, (inputs, targets, averages), fn_output_signature=of_words)

@@ -69,9 +69,8 @@ class AttentionMask:
             return cls(keys=carried, **others)
         given = ops.convert_to_tensor(given)
         batch, queries, length = all_sizes = (*query.shape[:2], keys.shape[-2])
-        sizes: tuple = {2: (queries, length), 3: all_sizes, 4: (batch, None, queries, length)}.get(
-            len(given.shape), ()
-        )
+        by_rank = {2: (queries, length), 3: all_sizes, 4: (batch, None, queries, length)}
+        sizes: tuple = by_rank.get(len(given.shape), ())
         if keras.backend.standardize_dtype(given.dtype) != "bool":
             raise ValueError(f"attention_mask must be boolean (True: visible), got {given.dtype}.")
         if len(given.shape) != len(sizes) or any(

@@ -52,10 +52,8 @@ class CTranslate2Translator:
             if options.get("inter_threads") == 0:  # no workers: a translation would wait for ever
                 raise ValueError("inter_threads must be 1 or more, got 0")
             self.engine = package.Translator(directory, **options)
-        self._source_tokens, target_tokens = (
-            tokens(self.encoders[side], self.encoders[side].vocab_size)
-            for side in ("inputs", "targets")
-        )
+        encoders = self.encoders.values()
+        self._source_tokens, target_tokens = (tokens(each, each.vocab_size) for each in encoders)
         self._target_ids = {token: i for i, token in enumerate(target_tokens)}
 
     def translate(
