@@ -73,14 +73,11 @@ def _require_alike(prefixes: Sequence[str]) -> dict[str, list[int]]:
         if not shapes:
             raise UserError(f"{prefix} has no variable {SCOPE}/...: it is no T2T Transformer.")
         first = first or shapes
-        difference = next(
-            (
-                f"{name} is {shapes.get(name, 'absent')}, not {first.get(name, 'absent')}"
-                for name in sorted({*first, *shapes})
-                if shapes.get(name) != first.get(name)
-            ),
-            "",
-        ) or _difference(os.path.dirname(prefixes[0]), os.path.dirname(prefix))
+        names = sorted({*first, *shapes})
+        if name := next((name for name in names if shapes.get(name) != first.get(name)), ""):
+            difference = f"{name} is {shapes.get(name, 'absent')}, not {first.get(name, 'absent')}"
+        else:
+            difference = _difference(os.path.dirname(prefixes[0]), os.path.dirname(prefix))
         if difference:
             raise UserError(f"{prefix} is of another model than {prefixes[0]}: {difference}.")
     return first

@@ -240,11 +240,9 @@ def load_model(
         raise UserError(f"{directory} has no {HPARAMS_FILE}: give --hparams_set.")
     if recorded is not None:
         _require_network(recorded, directory)
-        recorded_values, given_values = (
-            {name: getattr(each, name) for name in INFERENCE_SETTINGS}
-            for each in (recorded, hp or recorded)
-        )
-        if differences := changes(recorded_values, given_values):
+        both = (recorded, hp or recorded)
+        values = [{name: getattr(each, name) for name in INFERENCE_SETTINGS} for each in both]
+        if differences := changes(*values):
             raise UserError(
                 f"--hparams and {directory}/{HPARAMS_FILE} disagree ({'; '.join(differences)}): "
                 "leave out --hparams, or give the same settings."
@@ -272,9 +270,8 @@ def load_model(
     keywords: dict[str, Any] = {"target_space_id": target_space_id}
     if precision is not None:
         keywords["dtype"] = policy_in(precision, policy_of(settings.activation_dtype))
-    loaded = registry.model(name).of_sizes(
-        for_inference(settings), source_size, target_size, **keywords
-    )
+    make = registry.model(name).of_sizes
+    loaded = make(for_inference(settings), source_size, target_size, **keywords)
     assign(loaded, with_averages(arrays), prefix)
     return loaded
 

@@ -263,11 +263,10 @@ def require_sizes(hp, sizes: Sequence[tuple], arrays: Mapping[str, np.ndarray], 
 def assign(model, arrays: Mapping[str, np.ndarray], source: str) -> None:
     """Sets the model's variables from arrays by T2T's names; see `load_t2t`."""
     named = t2t_variables(model)
+    extra = arrays.keys() - named.keys()
     found = {
         "missing": sorted(named.keys() - arrays.keys()),
-        "not in this model": sorted(
-            name for name in arrays if name not in named and is_weight(name, arrays)
-        ),
+        "not in this model": sorted(name for name in extra if is_weight(name, arrays)),
         "of another shape": [
             f"{name} is {list(arrays[name].shape)} there and {list(named[name].shape)} here"
             for name in sorted(named.keys() & arrays.keys())

@@ -273,7 +273,6 @@ def _devices_used() -> int:
 
 
 def _fail(program: str, message: str) -> None:
-    line = " ".join(message.split())
-    print(f"{program}: {line}", file=sys.stderr)
+    print(f"{program}: {' '.join(message.split())}", file=sys.stderr)
     _flush_or_discard()
     sys.exit(2)

@@ -254,16 +254,11 @@ class Job:
         given = {name: text for name, text in texts.items() if text}
         if not all(text.is_file for text in given.values()):
             return None
-        contents = {name: str(text.content) for name, text in given.items()}
+        contents = {"flag": self.flag} | {name: str(text.content) for name, text in given.items()}
         contents |= {name: "true" for name in ("raw", "token_scores") if FLAGS[name].value}
         if self.flag == "align_file":
             contents["heads"] = FLAGS.align_heads
-        return {
-            "flag": self.flag,
-            **contents,
-            **self.loaded.made_from(),
-            **self.settings.deciding(),
-        }
+        return contents | self.loaded.made_from() | self.settings.deciding()
 
 
 def format_translation(translation, settings) -> str:
