@@ -642,13 +642,11 @@ def split_items(text: str) -> list[str]:
 def recorded_settings(values: Mapping[str, Any], set_name: str = "") -> HParams:
     """Returns settings recorded by `to_dict`, including those that `add_hparam` added."""
     hp = HParams.from_dict({n: v for n, v in values.items() if n in SETTINGS}, set_name)
-    for name, value in sorted(values.items()):
-        if name in SETTINGS:
-            continue
+    for name in sorted(values.keys() - SETTINGS.keys()):
         if name not in FORMER:
-            hp = hp.add_hparam(name, value)
-        elif value != FORMER[name]:
-            wrong = f"hparam {name} must be {FORMER[name]}, got {value!r}"
+            hp = hp.add_hparam(name, values[name])
+        elif values[name] != FORMER[name]:
+            wrong = f"hparam {name} must be {FORMER[name]}, got {values[name]!r}"
             raise SettingError(f"{wrong}: it is no longer supported")
     return hp
 

@@ -175,9 +175,8 @@ class Counts:
 def read_counts(data_dir: PathLike, name: str, split: str) -> Counts | None:
     """Returns the stored counts; None if the file is absent (as with T2T's shards) or damaged."""
     try:
-        values = read_json(
-            _counts_path(data_dir, name, split), {"kept": int, "dropped": {str: int}}
-        )
+        path = _counts_path(data_dir, name, split)
+        values = read_json(path, {"kept": int, "dropped": {str: int}})
     except UserError:
         return None
     return Counts(values["kept"], Counter(values["dropped"]))

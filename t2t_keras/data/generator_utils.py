@@ -154,12 +154,9 @@ def bi_vocabs_token_generator(
 ) -> Iterator[Sample]:
     """Yields the ids of two files, which end in `eos` if given."""
     ends = [] if eos is None else [eos]
+    coders = {"inputs": source_vocab, "targets": target_vocab}
     for sample in text2text_txt_iterator(source_path, target_path):
-        inputs, targets = sample["inputs"], sample["targets"]
-        yield {
-            "inputs": source_vocab.encode(inputs) + ends,
-            "targets": target_vocab.encode(targets) + ends,
-        }
+        yield {side: coder.encode(sample[side]) + ends for side, coder in coders.items()}
 
 
 def token_generator(

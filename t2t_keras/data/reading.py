@@ -156,12 +156,9 @@ def batching_scheme(
     Raises:
         UserError: a setting is out of range.
     """
-    for name, value in (
-        ("batch_size", batch_size),
-        ("max_length", max_length),
-        ("min_length_bucket", min_length_bucket),
-        ("length_bucket_step", length_bucket_step),
-    ):
+    names = ("batch_size", "max_length", "min_length_bucket", "length_bucket_step")
+    values = (batch_size, max_length, min_length_bucket, length_bucket_step)
+    for name, value in zip(names, values, strict=True):
         SETTINGS[name].checked(name, value, what="")
     if shard_multiplier < 1:
         raise UserError(f"shard_multiplier must be a positive integer, got {shard_multiplier}")

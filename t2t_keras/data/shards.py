@@ -242,20 +242,17 @@ def parsed_examples(
         for row, record in enumerate(records if len(records) > 1 else []):
             parsed_examples([record], lambda _, row=row: place(row), sides)  # type: ignore[misc]
         raise _not_an_example(*place(0), sides) from None
-    examples = {
-        side: Lists(ids.flat_values.numpy(), np.diff(ids.row_splits.numpy()))
-        for side, ids in parsed.items()
-    }
-    for ids in examples.values():
-        if not ids.lengths.all():
-            raise _not_an_example(*place(int(np.argmin(ids.lengths))), sides)
+    examples = {}
+    for side, ids in parsed.items():
+        lists = examples[side] = Lists(ids.flat_values.numpy(), np.diff(ids.row_splits.numpy()))
+        if not lists.lengths.all():
+            raise _not_an_example(*place(int(np.argmin(lists.lengths))), sides)
     return examples
 
 
 def _not_an_example(path: Path, number: int, sides: Sequence[str]) -> UserError:
-    lists = " and ".join(sides)
     return UserError(
-        f"The shard {path} does not hold tf.Examples with the int64 lists {lists} (see "
+        f"The shard {path} does not hold tf.Examples with the int64 lists {' and '.join(sides)} (see "
         f"example {number}): check that it comes from t2t-keras-datagen or t2t-datagen."
     )
 

@@ -456,13 +456,8 @@ def unpack(archive: Path, directory: Path, is_wanted: Callable[[str], bool]) -> 
             member = PurePosixPath(written)  # without "./"
             name, path = str(member), directory / member
             is_outside = member.is_absolute() or ".." in member.parts
-            if (
-                is_outside
-                or not member.name
-                or {"\0", "\n"}.intersection(name)  # an error has one line
-                or name in taken
-                or not is_wanted(name)
-            ):
+            is_odd = not member.name or {"\0", "\n"}.intersection(name)  # an error has one line
+            if is_outside or is_odd or name in taken or not is_wanted(name):
                 continue
             taken.add(name)
             parts.enter_context(writing(path))

@@ -121,13 +121,10 @@ class Text2TextProblem(Problem):
         """The name of the vocabulary file in `data_dir`; None for characters."""
         if self._vocab_owner is not None:
             return self._vocab_owner.vocab_filename
+        start = f"vocab.{self.dataset_filename()}"
         if self.vocab_type in (VocabType.SUBWORD, VocabType.SENTENCEPIECE):
-            return (
-                f"vocab.{self.dataset_filename()}.{int(self.approx_vocab_size)}.{self.vocab_type}"
-            )
-        if self.vocab_type == VocabType.TOKEN:
-            return f"vocab.{self.dataset_filename()}.{VocabType.TOKEN}"
-        return None
+            return f"{start}.{int(self.approx_vocab_size)}.{self.vocab_type}"
+        return f"{start}.{VocabType.TOKEN}" if self.vocab_type == VocabType.TOKEN else None
 
     def generate_text_for_vocab(self, data_dir: PathLike, tmp_dir: PathLike) -> Iterator[str]:
         """Yields the text to build the vocabulary from: all texts of the training samples."""

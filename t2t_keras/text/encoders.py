@@ -274,12 +274,9 @@ class SubwordTextEncoder(TensorEncoder):
         if num_iterations != 4:
             raise UserError(f"subwords take 4 iterations, got num_iterations={num_iterations}.")
         limits = int(min_val), int(max_val)
+        given = token_counts, target_size, max_subtoken_length, reserved_tokens, limits
         encoder = cls.__new__(cls)
-        encoder._set_subtokens(
-            subword_builder.build_to_target_size(
-                token_counts, target_size, max_subtoken_length, reserved_tokens, limits
-            )
-        )
+        encoder._set_subtokens(subword_builder.build_to_target_size(*given))
         return encoder
 
     def build_from_token_counts(
