@@ -305,8 +305,7 @@ def has_int8() -> bool:
 def dtype_config(layer: keras.layers.Layer) -> dict[str, Any]:
     """Returns "dtype" for a layer's config: its policy, or a map that includes its quantized parts."""
     policy = layer.dtype_policy
-    quantized = dict(_quantized_parts(layer))
-    if quantized:
+    if quantized := dict(_quantized_parts(layer)):
         default = policy.default_policy if isinstance(policy, DTypePolicyMap) else policy
         policy = DTypePolicyMap(default.name, quantized)
     return keras.dtype_policies.serialize(policy)

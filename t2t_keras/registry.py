@@ -82,8 +82,7 @@ def hparams(spec: str, overrides: str = "") -> HParams:
         )
     name, changes = names[0], [item for item in items if "=" in item]
     if name not in _sets:
-        note = f"{len(_sets)} sets are registered"
-        raise t2t_names.unknown("hparams set", name, _sets, note)
+        raise t2t_names.unknown("hparams set", name, _sets, f"{len(_sets)} sets are registered")
     hp = _sets[name]()
     if not isinstance(hp, HParams):
         raise UserError(f"hparams set {name!r} must return an HParams, got {type(hp).__name__}")

@@ -172,8 +172,7 @@ class ResumableFile:
                     "another output file."
                 )
             if self._record.exists():
-                why_not = self._why_not(made_from)
-                if why_not:
+                if why_not := self._why_not(made_from):
                     report(f"starting {self._unfinished} over: {why_not}")
                 else:
                     self.lines = _keep_whole_lines(self._unfinished)

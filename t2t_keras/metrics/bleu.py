@@ -163,9 +163,8 @@ def paper_style(line: str, language: str = "de") -> list[str]:
     line = re.sub(r"[\x00-\x1f]", "", " ".join(line.split()))
     line = _SEPARATE[language].sub(r" \g<0> ", line)
     words = _ELISION.sub(r"\1' \2", line).split()
-    keeps_period = _KEEPS_PERIOD[language]
     cut = (
-        f"{word[:-1]} ." if _ends_in_full_stop(word, after, keeps_period) else word
+        f"{word[:-1]} ." if _ends_in_full_stop(word, after, _KEEPS_PERIOD[language]) else word
         for word, after in itertools.pairwise([*words, ""])
     )
     line = " ".join(cut)

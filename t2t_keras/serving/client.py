@@ -229,8 +229,7 @@ class _GrpcModel(_ServedModel):
         with importing("gRPC needs tensorflow-serving-api", remedy):
             import grpc
             from tensorflow_serving.apis import prediction_service_pb2_grpc
-        limit = ("grpc.max_receive_message_length", ANSWER_BYTES)
-        channel = grpc.insecure_channel(server, [limit])
+        channel = grpc.insecure_channel(server, [("grpc.max_receive_message_length", ANSWER_BYTES)])
         self._service = prediction_service_pb2_grpc.PredictionServiceStub(channel)
 
     def signatures(self) -> dict[str, tuple]:
@@ -261,8 +260,7 @@ class _GrpcModel(_ServedModel):
         try:
             return read(method(request, self.timeout))
         except grpc.RpcError as error:
-            other = ("DEADLINE_EXCEEDED", "UNAVAILABLE", "UNIMPLEMENTED")
-            is_other = error.code().name in other
+            is_other = error.code().name in ("DEADLINE_EXCEEDED", "UNAVAILABLE", "UNIMPLEMENTED")
             raise (self.no_answer if is_other else self.refused)(error.details()) from error
         except (DecodeError, *_UNREADABLE) as error:
             raise self.no_answer(error) from error

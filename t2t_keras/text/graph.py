@@ -500,10 +500,9 @@ class SentencePieceGraph(TextGraph):
         self._ids = None if ids is None else tf.constant(ids)
 
     def _encode(self, strings: tf.Tensor) -> tf.RaggedTensor:
-        tensorflow_text = import_tensorflow_text()
         # Created in the graph: the op's kernel owns the model, and TensorFlow drops eager kernels
         # whenever a seed is set.
-        tokenizer = tensorflow_text.SentencepieceTokenizer(self._model)
+        tokenizer = import_tensorflow_text().SentencepieceTokenizer(self._model)
         ids = tokenizer.tokenize(strings)
         return ids if self._ids is None else tf.gather(self._ids, ids)
 

@@ -122,13 +122,9 @@ class _Run:
 
     def state(self):
         """Returns the optimizer's variables that T2T has no names for, such as Keras's averages, by number."""
-        named = [each for slots in self.optimizer.t2t_slots().values() for each in slots]
-        known = {id(each) for each in named}
-        others = [
-            each
-            for each in self.optimizer.variables
-            if id(each) not in known and each.name not in ("iteration", "learning_rate")
-        ]
+        known = {id(each) for slots in self.optimizer.t2t_slots().values() for each in slots}
+        unknown = [each for each in self.optimizer.variables if id(each) not in known]
+        others = [each for each in unknown if each.name not in ("iteration", "learning_rate")]
         return {f"optimizer/{number}": each for number, each in enumerate(others)}
 
 
@@ -147,8 +143,7 @@ def prepare_fit(model, seed: int = 0) -> None:
     def train_step(data):
         optimizer = getattr(model.optimizer, "inner_optimizer", model.optimizer)
         batches = optimizer.variables[0]  # `iterations` counts updates, if gradients accumulate
-        masks = PhiloxKeepMask(mask_seeds(seed, batches))
-        with keep_mask_scope(masks):
+        with keep_mask_scope(PhiloxKeepMask(mask_seeds(seed, batches))):
             return type(model).train_step(model, data)
 
     model.train_step = train_step

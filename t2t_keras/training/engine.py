@@ -105,8 +105,7 @@ class Hosts:
 
     def agree(self, chief: Sequence[float], any_host: Sequence[float]) -> list[int]:
         """Returns `chief` of the first host, then for each of `any_host` 1 if it is set on any host."""
-        ours = [*(chief if self._engine.is_chief else [0.0] * len(chief)), *any_host]
-        sums = self._sum(ours)
+        sums = self._sum([*(chief if self._engine.is_chief else [0.0] * len(chief)), *any_host])
         return [int(x) for x in sums[: len(chief)]] + [int(x > 0) for x in sums[len(chief) :]]
 
     def metrics(self, metrics: Mapping[str, float]) -> dict[str, float]:

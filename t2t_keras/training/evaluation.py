@@ -155,8 +155,7 @@ class _Perplexities:
         self.tokens = self.words = self.characters = 0
 
     def add(self, batch, classes) -> None:
-        ids = batch["targets"].numpy()
-        for row in ids:
+        for row in batch["targets"].numpy():
             row = row[row != PAD_ID]
             self.tokens += len(row)
             for line in np.split(row, np.flatnonzero(row == EOS_ID) + 1):

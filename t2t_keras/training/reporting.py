@@ -90,11 +90,10 @@ class EventLog:
 
     def __init__(self, directory: str | None, resumed_from: int = 0):
         self._directory = directory
-        if directory and resumed_from:
-            with self._writing():
-                _write_start(directory, resumed_from + 1)
         no_writer = tf.summary.create_noop_writer
         with self._writing():
+            if directory and resumed_from:
+                _write_start(directory, resumed_from + 1)
             self._writer = tf.summary.create_file_writer(directory) if directory else no_writer()
 
     def write(self, step: int, values: dict[str, float]) -> None:

@@ -200,12 +200,9 @@ class Trainer:
         self._hosts = Hosts(engine)
         uniform = math.log(model.target_vocab_size) * of_problem.loss_multiplier
         self._losses = LossRecord(s.log_step_count_steps, uniform)
-        per_epoch = getattr(self.batches, "batches_per_epoch", None)
-        self._progress = TrainingProgress(
-            s.train_steps,
-            per_epoch and per_epoch / self.update_size.batches,
-            quiet=not engine.is_chief,
-        )
+        batches_per_epoch = getattr(self.batches, "batches_per_epoch", None)
+        steps_per_epoch = batches_per_epoch and batches_per_epoch / self.update_size.batches
+        self._progress = TrainingProgress(s.train_steps, steps_per_epoch, quiet=not engine.is_chief)
         self._prepared = True
         return self
 
@@ -315,13 +312,10 @@ class Trainer:
             step += steps
             self._report(step, sums, seconds)
             # About a second: Python and the exchange with hosts cost nothing, and a signal waits little.
-            chunk, save, stop_now = self._hosts.agree(
-                chief=[
-                    max(1, min(1000, int(steps / seconds))),
-                    0 < s.save_checkpoints_secs < time.monotonic() - saved,
-                ],
-                any_host=[bool(self._stop.name)],
-            )
+            chunk = max(1, min(1000, int(steps / seconds)))
+            is_due = 0 < s.save_checkpoints_secs < time.monotonic() - saved
+            asked = bool(self._stop.name)
+            chunk, save, stop_now = self._hosts.agree(chief=[chunk, is_due], any_host=[asked])
             # Between updates, each of several hosts has its own accumulated gradients.
             can_save = self.engine.hosts == 1 or not self.engine.between_updates
             if can_save and (save or stop_now):
