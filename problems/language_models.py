@@ -9,16 +9,10 @@ from collections import Counter
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
-from t2t_keras.data import (
-    ChoppedTextProblem,
-    DatasetSplit,
-    Text2SelfProblem,
-    TfdsClassProblem,
-    VocabType,
-)
+from t2t_keras.data import ChoppedTextProblem, DatasetSplit, TfdsClassProblem, VocabType
 from t2t_keras.data.problem import SPLITS, missing_hook, with_shards
 from t2t_keras.data.sources import fetch, local_sources, reading_archive
-from t2t_keras.data.text_problem import PathLike, Samples
+from t2t_keras.data.text_problem import PathLike, Samples, Text2SelfProblem
 from t2t_keras.problems.translate_files import WordListProblem
 from t2t_keras.registry import derive_problem, register_problem
 from t2t_keras.text.lines import iterate_lines

@@ -4,16 +4,10 @@ from collections.abc import Callable, Collection, Sequence
 from functools import partial
 from pathlib import Path
 
-from t2t_keras.data import DatasetSplit, Text2TextProblem, VocabType, translate
+from t2t_keras.data import DatasetSplit, Text2TextProblem, VocabType, text_problem, translate
 from t2t_keras.data.problem import missing_hook, with_shards
 from t2t_keras.data.shards import shard_paths
-from t2t_keras.data.text_problem import (
-    PathLike,
-    Samples,
-    absent_vocabulary,
-    make_directory,
-    require_vocabulary,
-)
+from t2t_keras.data.text_problem import PathLike, Samples
 from t2t_keras.data.tfds import USUAL_SPLITS, TfdsSource
 from t2t_keras.errors import UserError
 from t2t_keras.files import atomic_write
@@ -161,10 +155,10 @@ class TranslateFiles(translate.PairSourceProblem):
             if {*self._splits} <= {*existing}:
                 self._splits = existing
                 self._find_vocabulary(data_dir)
-                require_vocabulary(self, data_dir)
+                text_problem.require_vocabulary(self, data_dir)
                 return
         source = self.source(tmp_dir)
-        make_directory(data_dir)
+        text_problem.make_directory(data_dir)
         translate.check_and_note(self, source, data_dir)
         super().generate_data(data_dir, tmp_dir)
 
@@ -196,7 +190,7 @@ class WordListProblem(Text2TextProblem):
         path = Path(data_dir) / str(self.vocab_filename)
         if self.vocab_type == VocabType.TOKEN and not path.exists():
             if force_get or tmp_dir is None:
-                raise absent_vocabulary(self, path)
+                raise text_problem.absent_vocabulary(self, path)
             words = self.words(tmp_dir)
             with atomic_write(path) as partial:
                 TokenTextEncoder(vocab_list=words).store_to_file(partial)

@@ -11,12 +11,7 @@ from t2t_keras.decoding.searches import named_processors
 from t2t_keras.decoding.translator import probabilities, token_scores
 from t2t_keras.errors import UserError
 from t2t_keras.ids import EOS_ID, PAD_ID
-from t2t_keras.inspection.alignment import (
-    heads_of_model,
-    source_words,
-    to_pharaoh_tensor,
-    unknown_spaces,
-)
+from t2t_keras.inspection import alignment
 from t2t_keras.model_kinds import CLASSIFICATION, LANGUAGE_MODEL, TRANSLATION
 from t2t_keras.precision import in_8_bits, weights_read
 from t2t_keras.settings import INT32
@@ -106,7 +101,7 @@ class _Served(tf.Module):
         self._graphs = [e.graph for e in encoders.values() if not isinstance(e, ClassLabelEncoder)]
         if phrases and model.kind != TRANSLATION:
             raise UserError(f"constraints are for translation, got {model.kind}: leave them out.")
-        heads = heads_of_model(model, align_heads) if align_heads else None
+        heads = alignment.heads_of_model(model, align_heads) if align_heads else None
         self._parts = _Parts(model, encoders, settings, heads)
         self.names = (*self.names, *[ALIGN] * bool(heads), *[WITH_PHRASES] * phrases)
         for name in self.names:
@@ -376,15 +371,15 @@ class _Parts:
 
     def align(self, source, target):
         """Lines as `to_pharaoh` writes them."""
-        if spaces := unknown_spaces(self.encoders):
+        if spaces := alignment.unknown_spaces(self.encoders):
             source, target = (
                 tf.strings.regex_replace(side, f"[\t{spaces}]", " ") for side in (source, target)
             )
         sides, truncated = self.encode_pairs(source, target)
 
         def run(*ids):
-            words = source_words(self.model, self.encoders, [self.heads], *ids)
-            return to_pharaoh_tensor(words[..., 0])
+            words = alignment.source_words(self.model, self.encoders, [self.heads], *ids)
+            return alignment.to_pharaoh_tensor(words[..., 0])
 
         aligned = self.batches_of_pairs(run, sides, tf.zeros([0], tf.string))
         return {"alignment": aligned, "truncated": truncated}

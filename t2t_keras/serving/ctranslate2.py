@@ -5,16 +5,11 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from t2t_keras import text
 from t2t_keras.decode_settings import DecodeSettings
 from t2t_keras.errors import UserError, explained, importing, several_texts
 from t2t_keras.ids import EOS_ID, PAD_ID, until_eos
 from t2t_keras.settings import INT32
-from t2t_keras.text import (
-    ByteTextEncoder,
-    SentencePieceEncoder,
-    SubwordTextEncoder,
-    TokenTextEncoder,
-)
 from t2t_keras.text.encoders import spelled, tokens
 
 ENCODERS_FILE = "encoders.json"
@@ -22,10 +17,10 @@ ENCODERS_FILE = "encoders.json"
 
 _MORE = 2  # hypotheses to request, as a multiple of the beam; 3 and more found no better ones
 ENCODERS = {
-    "subwords": SubwordTextEncoder,
-    "sentencepiece": SentencePieceEncoder,
-    "tokens": TokenTextEncoder,
-    "bytes": ByteTextEncoder,
+    "subwords": text.SubwordTextEncoder,
+    "sentencepiece": text.SentencePieceEncoder,
+    "tokens": text.TokenTextEncoder,
+    "bytes": text.ByteTextEncoder,
 }
 
 

@@ -14,13 +14,8 @@ from typing import Any
 import tensorflow as tf
 
 from t2t_keras import data, registry
-from t2t_keras.checkpoints import resolve, write_settings
-from t2t_keras.checkpoints.run_directory import (
-    describe,
-    left_out_of_t2t,
-    read_settings,
-    require_same_settings,
-)
+from t2t_keras.checkpoints import read_settings, resolve, write_settings
+from t2t_keras.checkpoints.run_directory import describe, left_out_of_t2t, require_same_settings
 from t2t_keras.checkpoints.t2t import checkpoints_in, step_in_name
 from t2t_keras.data.on_the_fly import TextBatches, stored_encoders
 from t2t_keras.data.reading import plain_errors
