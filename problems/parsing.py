@@ -85,7 +85,6 @@ class WsjParsing(ParsingProblem):
         return [TreeCorpus(("wsjTrain.trees" if split == DatasetSplit.TRAIN else "wsjEval.trees",))]
 
     def prepare(self, tree: Tree) -> Tree:
-        """Returns the tree unchanged."""
         return tree
 
     def generate_text_for_vocab(self, data_dir: PathLike, tmp_dir: PathLike) -> Iterator[str]:

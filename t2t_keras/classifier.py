@@ -73,7 +73,6 @@ class TransformerClassifier(Transformer):
 
     @property
     def features(self) -> tuple[str, ...]:
-        """The features that a call needs."""
         return ("inputs",)
 
     def call(self, inputs, training=False, return_attention_weights=False, pool_padding=True):

@@ -239,7 +239,6 @@ class Momentum(_WithSlots):
         self.nesterov = nesterov
 
     def slot_shapes(self, place, variable):
-        """Returns the shape of the sum of its gradients."""
         return {"sum": variable.shape}
 
     def update_step(self, gradient, variable, learning_rate):
@@ -322,7 +321,6 @@ class Adafactor(_WithSlots):
         self.table_shards = table_shards
 
     def build(self, variables):
-        """Creates the slots of Keras variables, float32 zeros."""
         self.shards = [  # the number of pieces into which T2T splits a variable by rows
             min(self.table_shards, variable.shape[0]) if _TABLE.search(variable.path) else 1
             for variable in variables

@@ -94,7 +94,6 @@ class TextBatches(SplitBatches):
             raise self._none_fits()
 
     def description(self) -> str:
-        """Returns one line with the number of shapes."""
         return f"{super().description()}; text is encoded as it is read"
 
     @unconverted

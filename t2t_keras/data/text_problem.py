@@ -505,14 +505,12 @@ class TextConcat2ClassProblem(Text2ClassProblem):
     CONCAT_TOKEN = "$"
 
     def generate_text_for_vocab(self, data_dir: PathLike, tmp_dir: PathLike) -> Iterator[str]:
-        """Yields all texts of the training samples."""
         for sample in self._samples_for_vocab(data_dir, tmp_dir, []):
             yield from sample["inputs"]
 
     def generate_encoded_samples(
         self, data_dir: PathLike, tmp_dir: PathLike, split: str
     ) -> Encoded:
-        """Yields `{"inputs": ids, ending in EOS_ID, "targets": [class number]}`."""
         samples = self.generate_samples(data_dir, tmp_dir, split)
         encode = self.get_or_create_vocab(data_dir, tmp_dir).encode
         joint = encode(self.CONCAT_TOKEN)[:1]

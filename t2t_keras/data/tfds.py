@@ -81,7 +81,6 @@ class TfdsSource(PairSource):
         return list(self._parts)
 
     def count(self, split: str) -> int:
-        """Returns the number of pairs in a split."""
         return int(self._part(self._parts[split]).num_examples)
 
     def pairs(self, split: str) -> Iterator[tuple[str, str]]:

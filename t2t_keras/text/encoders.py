@@ -313,7 +313,6 @@ class SubwordTextEncoder(TensorEncoder):
         return self._entries[subtoken_id] if 0 <= subtoken_id < self.vocab_size else ""
 
     def encode(self, text: str) -> list[int]:
-        """Returns the subtoken ids of `text`."""
         ids: list[int] = []
         known = self._recent.get
         for token in tokenizer.encode(text):
