@@ -168,8 +168,7 @@ def print_parsing_f1() -> None:
     say = partial(print, file=sys.stderr)
     # COLLINS.prm deletes no root but TOP, so others raise the scores.
     for flag, trees in (("reference", gold), ("translation", predicted)):
-        others = [label for label in map(root_label, trees) if label in ("", "ROOT", "S1")]
-        if others:
+        if others := [label for label in map(root_label, trees) if label in ("", "ROOT", "S1")]:
             root = f"the root {others[0]!r}, which counts as a bracket; only TOP does not"
             say(f"note: {len(others)} trees of --{flag} have {root}")
     sentences = list(enumerate(figures.by_sentence, start=1))

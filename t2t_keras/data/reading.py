@@ -690,8 +690,7 @@ class Batches(SplitBatches):
         feature = tf.io.FixedLenSequenceFeature([], tf.int64, allow_missing=True)
         names = [side + kind for side in self._problem.sides for kind in _PACKED]
         fields = tf.io.parse_single_example(record, dict.fromkeys(names, feature))
-        missing = [name for name in names if not tf.size(fields[name])]
-        if missing:
+        if missing := [name for name in names if not tf.size(fields[name])]:
             raise UserError(
                 f"The shard {self._stored.place(0)[0]} has no {missing[0]}, but {self._problem.name} is "
                 "packed: delete the shards of its splits and run t2t-keras-datagen again."

@@ -63,8 +63,7 @@ def find_shards(data_dir: PathLike, name: str, split: str) -> list[Path]:
             "shards; only one set is allowed: delete the other."
         )
     wanted = shard_paths(data_dir, name, split, totals[0])
-    missing = [path.name for path in wanted if path not in shards]
-    if missing:
+    if missing := [path.name for path in wanted if path not in shards]:
         more = f" and {len(missing) - 1} more" if len(missing) > 1 else ""
         raise UserError(
             f"{data_dir} lacks {missing[0]}{more}, of {totals[0]} shards: copy what is missing, delete "

@@ -92,8 +92,7 @@ class AttentionMask:
         """Returns what a saved functional model holds of a mask without tensors."""
         config = {name: getattr(self, name) for name in ("causal", "proximity")}
         rest = {name: value for name, value in vars(self).items() if name not in config}
-        tensors = [name for name, value in rest.items() if value is not None]
-        if tensors:
+        if tensors := [name for name, value in rest.items() if value is not None]:
             raise ValueError(
                 f"an AttentionMask with tensors ({', '.join(tensors)}) cannot be saved: create it "
                 "inside the call of a layer."

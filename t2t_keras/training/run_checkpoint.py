@@ -152,8 +152,7 @@ class RunCheckpoints:
                         for path in glob.glob(glob.escape(prefix) + ".*"):
                             os.remove(path)
                         kept.remove(prefix)
-            names = [os.path.basename(prefix) for prefix in kept]
-            if names:
+            if names := [os.path.basename(prefix) for prefix in kept]:
                 write_text(Path(self.directory) / t2t.STATE_FILE, t2t.state_text(names))
 
     def clear_unfinished(self) -> None:
