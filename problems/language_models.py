@@ -166,10 +166,9 @@ class LanguagemodelLm1b32k(LinesProblem):
     WORDS = "http://download.tensorflow.org/models/LM_LSTM_CNN/vocab-2016-09-10.txt"
 
     def files(self, tmp_dir: PathLike, split: str) -> list[Path]:
-        training = split == DatasetSplit.TRAIN
-        kind, part = (
-            ("training", "-*-of-00100") if training else ("heldout", ".heldout-00000-of-00050")
-        )
+        kind, part = "heldout", ".heldout-00000-of-00050"
+        if split == DatasetSplit.TRAIN:
+            kind, part = "training", "-*-of-00100"
         url = f"http://www.statmt.org/lm-benchmark/{_LM1B}.tar.gz"
         return _files(tmp_dir, url, f"{_LM1B}/{kind}-monolingual.tokenized.shuffled/news.en{part}")
 
@@ -204,10 +203,11 @@ class LanguagemodelWikiXmlV8kL1k(ChoppedTextProblem):
     sequence_length = 1024
     max_chars_for_vocab = 41800829
     dev_fraction = 5000
+    text_name = "wiki_xml"  # in the name of the vocabulary
 
     @property
     def vocab_filename(self) -> str:
-        return f"vocab.wiki_xml.{self.approx_vocab_size}"
+        return f"vocab.{self.text_name}.{self.approx_vocab_size}"
 
     def documents(self, tmp_dir: PathLike, split: str) -> Iterator[str]:
         """Yields the text of each part of the dump that belongs to a split."""
@@ -245,10 +245,7 @@ class LanguagemodelWikiNorefV8kL1k(LanguagemodelWikiXmlV8kL1k):
     """Articles of English Wikipedia without references and links, each after a line with title and length."""
 
     max_chars_for_vocab = 21240483
-
-    @property
-    def vocab_filename(self) -> str:
-        return f"vocab.wiki_noref.{self.approx_vocab_size}"
+    text_name = "wiki_noref"
 
     def text(self, xml: str) -> str:
         """Returns the articles that are complete in a part of the dump, cleaned as in T2T."""

@@ -92,8 +92,7 @@ TranslateEnmkSetimesCharacters = characters(TranslateEnmkSetimes32k)
 
 def _entn(part: str) -> list:
     url = f"{_GITHUB}/LauraMartinus/ukuxhumana/blob/master/data/en_tn/eng_tswane.{part}.tar.gz"
-    names = (f"entn_parallel.{part}.en", f"entn_parallel.{part}.tn")
-    return [f"{url}?raw=true", names]
+    return [f"{url}?raw=true", (f"entn_parallel.{part}.en", f"entn_parallel.{part}.tn")]
 
 
 @register_problem

@@ -21,7 +21,7 @@ _SLOT = re.compile(
 _DENSE = {"kernel": "kernel", "bias": "bias"}
 _KERNEL = {"kernel": "kernel"}
 _NORM = {"layer_norm/layer_norm_scale": "gamma", "layer_norm/layer_norm_bias": "beta"}
-_PROCESSES = ("preprocess", "postprocess")
+_PROCESSES = {"preprocess": "layer_prepostprocess", "postprocess": "layer_postprocess"}
 _RELATIVE = {
     "relative_positions_keys/embeddings": "relative_keys",
     "relative_positions_values/embeddings": "relative_values",
@@ -104,9 +104,8 @@ def _layers(model) -> Iterator[tuple[str, Any, dict[str, str]]]:
         for number, layer in enumerate(stack.layers):
             for name in layer.sublayers:
                 sublayer, place = getattr(layer, name), f"{body}/{side}/layer_{number}/{name}"
-                before, after = (getattr(layer, f"{name}_{way}") for way in _PROCESSES)
-                norms.append((f"{place}/layer_prepostprocess", before))
-                norms.append((f"{place}/layer_postprocess", after))
+                for own, theirs in _PROCESSES.items():
+                    norms.append((f"{place}/{theirs}", getattr(layer, f"{name}_{own}")))
                 if name == "ffn":
                     denses, variables = [sublayer.conv1, sublayer.conv2], _DENSE
                 else:

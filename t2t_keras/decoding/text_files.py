@@ -72,8 +72,7 @@ class SourceLines:
 
     def __iter__(self) -> Iterator[str]:
         standard = self.path == STANDARD
-        raw = iterate_raw_lines(None if standard else self.path)
-        for number, line in enumerate(raw, start=1):
+        for number, line in enumerate(iterate_raw_lines(None if standard else self.path), start=1):
             text = line.decode("utf-8", "ignore")
             if len(text.encode("utf-8")) < len(line):
                 name = f"line {number}" + ("" if standard else f" of {self.path}")

@@ -172,8 +172,7 @@ def _embeddings(model) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
 
     The padding row is zero in the first two, which are looked up by id."""
     source, target, softmax = (_array(e.table) for e in model.embeddings)
-    source[PAD_ID] = 0.0
-    target[PAD_ID] = 0.0
+    source[PAD_ID] = target[PAD_ID] = 0.0
     if _relative(model.hp):  # added here, because there is no position table to add it to
         scaled = model.hp.multiply_embedding_mode == "sqrt_depth"
         source += _target_space(model) / (model.hp.hidden_size**0.5 if scaled else 1.0)

@@ -211,14 +211,11 @@ class _Parts:
     def decode(self, name, rows, truncated, alpha, extra_length) -> dict:
         """Decodes rows of ids; see `written`."""
         most = max(self.limit, self.settings.extra_length)
-        checks = [
-            tf.debugging.Assert(tf.math.is_finite(alpha), ["alpha must be a number, got", alpha]),
-            tf.debugging.Assert(
-                (extra_length >= 0) & (extra_length <= most),
-                [f"extra_length must be from 0 to {most}, got", extra_length],
-            ),
-        ]
-        with tf.control_dependencies(checks):
+        wrong_alpha = ["alpha must be a number, got", alpha]
+        wrong_length = [f"extra_length must be from 0 to {most}, got", extra_length]
+        is_number = tf.debugging.Assert(tf.math.is_finite(alpha), wrong_alpha)
+        fits = tf.debugging.Assert((extra_length >= 0) & (extra_length <= most), wrong_length)
+        with tf.control_dependencies([is_number, fits]):
             rows = tf.identity(rows)
         return self.written(name, self.search(rows, alpha, extra_length), truncated)
 
@@ -273,11 +270,9 @@ class _Parts:
         rows, key = features["inputs"], features["batch_prediction_key"]
         absent = "An Example has no int64 list inputs; its number:"
         wide = "batch_prediction_key needs more than 32 bits:"
-        checks = [
-            require_none(rows.row_lengths() == 0, absent),
-            require_none((key > INT32) | (key < -INT32), wide, key),
-        ]
-        with tf.control_dependencies(checks):
+        have_ids = require_none(rows.row_lengths() == 0, absent)
+        fits = require_none((key > INT32) | (key < -INT32), wide, key)
+        with tf.control_dependencies([have_ids, fits]):
             rows, key = tf.identity(rows), tf.cast(key, tf.int32)
         result, _ = self.translate_rows(rows)
         ids, scores = result.ids, result.scores
@@ -392,7 +387,6 @@ class _Parts:
 
     def batches_of_pairs(self, run, sides, empty):
         """Calls `run` with batches of the ids of all sides, [b, S] and [b, T]; its results have shape [b, ...]."""
-
         (results,) = in_batches(
             lambda rows: [run(*(tf.gather(ids, rows).to_tensor() for ids in sides))],
             tf.cast(tf.reduce_max([ids.row_lengths() for ids in sides], 0), tf.int32),

@@ -131,9 +131,9 @@ def attention_data(
                 f"decode hparam {field.name} has no effect on attention: leave it out. "
                 f"Those with an effect are {', '.join(SETTINGS)}."
             )
-    parsing = problem if isinstance(problem, ParsingProblem) else None
-    if parsing and parsing.quality_metric != "f1":  # reversed, it outputs words
-        parsing = None
+    # A reversed parsing problem outputs words.
+    is_parsing = isinstance(problem, ParsingProblem) and problem.quality_metric == "f1"
+    parsing = problem if is_parsing else None
     source_ids = _encoded(encoders["inputs"], text, "text")
     if target_text is None:
         allowed = problem.constraint(encoders) if problem and settings.constrains else None

@@ -55,8 +55,7 @@ def distribution(kind: str = "auto") -> Distribution:
     devices = tf.config.list_logical_devices("GPU") or tf.config.list_logical_devices("CPU")
     if kind == "none" or (kind == "auto" and len(devices) == 1):
         return Distribution(tf.distribute.get_strategy(), 1, 1, 0)
-    strategy = _mirrored(tuple(device.name for device in devices))
-    return Distribution(strategy, len(devices), 1, 0)
+    return Distribution(_mirrored(tuple(device.name for device in devices)), len(devices), 1, 0)
 
 
 # Two strategies in one process would use the same message numbers.
