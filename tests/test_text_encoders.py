@@ -219,6 +219,16 @@ def test_refuses_what_is_no_vocabulary(tmp_path, subtokens, message):
             TokenTextEncoder(path)
 
 
+def test_subwords_that_differ_in_carriage_returns_are_read_as_by_t2t(tmp_path):
+    texts = [f"one two\r three {i}\r" for i in range(60)]
+    encoder = SubwordTextEncoder.build_from_generator(texts, 100)
+    encoder.store_to_file(path := str(tmp_path / "vocab"))
+    read = SubwordTextEncoder(path)
+    assert encoder.vocab_size == read.vocab_size > len({*read.all_subtoken_strings})
+    assert read.encode("one_") == read.encode_tensor(["one_"]).to_list()[0]
+    assert read.decode(read.encode(texts[3])) == texts[3]
+
+
 @needs_t2t
 def test_equals_t2t_on_every_case():
     with gzip.open(SHARED / "golden/text/subword_cases.json.gz", "rt", encoding="utf-8") as file:
