@@ -253,7 +253,7 @@ def read_json(path: PathLike, kind: Kind = dict, remedy: str = "") -> Any:
 def parse_json(text: str | bytes, kind: Kind, name: str, remedy: str = "") -> Any:
     """Parses and checks a JSON text, which errors call `name`; see `read_json`."""
     try:
-        value = json.loads(text.decode() if isinstance(text, bytes) else text)
+        value = json.loads(text.decode("utf-8-sig") if isinstance(text, bytes) else text)
         parts = [(value, _NESTED)]
         while parts:
             part, levels = parts.pop()

@@ -120,6 +120,8 @@ def test_a_hook_that_is_not_defined(base, hook, call):
 def test_vocabulary_is_built_once_and_then_read(folders, monkeypatch):
     data_dir, tmp_dir = folders
     data_dir.mkdir()
+    texts = ["one .\n two .\r three ."] * 60  # its file has the subword ".\n" on two lines
+    monkeypatch.setattr(ToyFiles, "generate_text_for_vocab", lambda *_: texts)
     built = ToyFiles().get_or_create_vocab(data_dir, tmp_dir)
     assert [path.name for path in data_dir.iterdir()] == ["vocab.toy_files.64.subwords"]
     monkeypatch.setattr(ToyFiles, "generate_text_for_vocab", None)

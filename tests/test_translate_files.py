@@ -187,7 +187,8 @@ def test_lines_that_are_not_utf8_are_skipped_counted_and_named(files, tmp_path):
     """If asked, in pairs, and in training data alone."""
     rows, bad = toy.rows(400, seed=0), {2: 0, 5: 1, **dict.fromkeys(range(90, 96), 0)}
     for side, path in enumerate(files["train"]):
-        ends = (b"\xfc\n" if bad.get(number) == side else b"\n" for number in range(1, 401))
+        wrong = [b"\0\n" if number == 5 else b"\xfc\n" for number in range(1, 401)]  # \0: UTF-16
+        ends = (end if bad.get(number) == side else b"\n" for number, end in enumerate(wrong, 1))
         write_content(path, b"".join(map(bytes.__add__, map(str.encode, rows), ends)))
     given = [f"--{split}_files={source},{target}" for split, (source, target) in files.items()]
     given += [f"--data_dir={tmp_path / 'data'}", "--vocab_size=60", *GENERATING]
@@ -348,6 +349,7 @@ def test_corpora_by_a_flag_with_tags_that_are_pieces(tmp_path):
         (lambda listed: listed[0].update(wieght=1), r"\[0\] has an unknown 'wieght'.* mean 'weight'\?"),
         (lambda listed: listed[1].update(clean={"copies": 1}), r"\[1\].clean.copies must be true or false"),
         (lambda listed: listed[1].update(clean={"max_ratoi": 2}), r"\[1\].clean has an unknown 'max_ratoi'.* mean 'max_ratio'\?"),
+        (lambda listed: listed[0].update(tag="<2 de>"), r"must be single words, got \['<2 de>'\]"),
         (lambda listed: listed[0].update(train=["a"]), r"\[0\].train takes a source and a target file"),
         (lambda listed: [item.pop("dev") for item in listed], r"no corpus has dev: name files for it"),
     ],

@@ -54,7 +54,7 @@ def find_shards(data_dir: PathLike, name: str, split: str) -> list[Path]:
         raise UserError(
             f"{data_dir} holds no {split} data of {name}: "
             f"run t2t-keras-datagen --problem={name} --data_dir={data_dir} first, or name another directory; "
-            f"the problem's dataset_splits must have {split}."
+            f"the problem's dataset_splits must have {split} (of translate_files, --{split}_files)."
         )
     totals = sorted({int(match[2]) for match in shards.values()})
     if len(totals) > 1:

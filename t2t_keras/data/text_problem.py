@@ -183,7 +183,7 @@ class Text2TextProblem(Problem):
             encoder = text.SentencePieceEncoder(model)
         with atomic_write(path) as partial:
             encoder.store_to_file(partial)
-        return encoder
+        return kind(path)  # as it is read: a newline in a subword makes two of it
 
     def feature_encoders(self, data_dir: PathLike) -> dict:
         """Returns the encoder that all texts of a sample share; its vocabulary must exist."""

@@ -215,7 +215,9 @@ class PairSourceProblem(Text2TextProblem):
 # Parallel files: line N of one translates line N of the other
 
 _Files = Mapping[str, Sequence[PathLike]]
-_ESCAPED = re.compile(r"[\udc80-\udcff]")  # what Python's "surrogateescape" makes of wrong bytes
+_ESCAPED = re.compile(
+    r"[\0\udc80-\udcff]"
+)  # UTF-16, or what "surrogateescape" makes of wrong bytes
 
 
 class ParallelFiles(PairSource):
@@ -318,6 +320,8 @@ class MixedCorpora(PairSource):
         self.corpora = list(corpora)
         self.left_out: Counter[str] = Counter()  # each pair is counted once
         self.tags = list(dict.fromkeys(corpus.tag for corpus in self.corpora if corpus.tag))
+        if any(tag.split() != [tag] for tag in self.tags):
+            raise UserError(f"tags of corpora must be single words, got {self.tags}.")
         for split in (DatasetSplit.TRAIN, DatasetSplit.EVAL):
             if split not in self.splits:
                 raise UserError(f"no corpus has {split}: name files for it in at least one.")
