@@ -162,7 +162,7 @@ def test_continuations_and_scores_of_lines(run):
     rows = [encoder.encode(prompt) for prompt in prompts]
     ids, _ = greedy(model, [[*row, *[0] * (4 - len(row))] for row in rows], extra_length=4)
     assert lines == [encoder.decode(t2t.ids.until_eos(row)) for row in ids.numpy()]
-    scores = [float(line) for line in run.decode("self", "ab a\nb\n", mode="score_file")]
+    scores = [float(line) for line in run.decode("self", "ab a\nb\tb\n", mode="score_file")]
     for row, loss in zip(rows, scores, strict=False):
         assert -float(score(model, None, np.array([[*row, 1]]))[0]) / (
             len(row) + 1

@@ -554,7 +554,9 @@ class PairScorer:
 
     def _pair(self, line: Line) -> Pair:
         names = ["inputs", "targets"] if self.model.kind != LANGUAGE_MODEL else ["targets"]
-        sides = line.text.split("\t") if len(names) > 1 else [line.text]
+        sides = line.text.split("\t")
+        if len(sides) == 2:  # T2T, too, scores with a language model what follows a tab
+            sides = sides[-len(names) :]
         if len(sides) != len(names):
             raise UserError(
                 f"line {line.number} has {len(sides) - 1} tabs: write SOURCE<TAB>TARGET."
