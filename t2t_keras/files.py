@@ -253,7 +253,8 @@ def read_json(path: PathLike, kind: Kind = dict, remedy: str = "") -> Any:
 def parse_json(text: str | bytes, kind: Kind, name: str, remedy: str = "") -> Any:
     """Parses and checks a JSON text, which errors call `name`; see `read_json`."""
     try:
-        value = json.loads(text.decode("utf-8-sig") if isinstance(text, bytes) else text)
+        text = text.decode("utf-8-sig") if isinstance(text, bytes) else text
+        value = json.loads(text, object_pairs_hook=_object)
         parts = [(value, _NESTED)]
         while parts:
             part, levels = parts.pop()
@@ -267,6 +268,14 @@ def parse_json(text: str | bytes, kind: Kind, name: str, remedy: str = "") -> An
     except (ValueError, RecursionError) as error:  # UnicodeError is a ValueError
         raise UserError(f"{name} is not JSON: {error}{remedy and ': '}{remedy}.") from error
     require_kind(value, kind, name, remedy)
+    return value
+
+
+def _object(fields: list[tuple[str, Any]]) -> dict[str, Any]:
+    value = dict(fields)
+    if len(value) < len(fields):  # Python would take the last one
+        names = [name for name, _ in fields]
+        raise ValueError(f"{max(names, key=names.count)!r} is there twice")
     return value
 
 

@@ -153,12 +153,14 @@ def test_json_of_the_expected_kinds():
     rest = '"name": null, "more": [{}], "ids": {"a": [0, 3], "b": []}, "starts": [{"began": 7}]}'
     for loss in ("1", "0.5", "NaN"):
         assert files.parse_json(f'{{"steps": 5, "loss": {loss}, {rest}', KIND, "it")["steps"] == 5
+    assert files.parse_json(b'\xef\xbb\xbf{"steps": 5}', KIND, "it") == {"steps": 5}  # Windows's
 
 
 @pytest.mark.parametrize(
     ("content", "message"),
     [
         ("", " is not JSON: Expecting value"),
+        ('{"a": 1, "steps": 1, "steps": 2}', " is not JSON: 'steps' is there twice"),
         ("[" * 101 + "]" * 101, " is not JSON: objects or lists are nested more than 100 deep"),
         (b'{"steps": "\xff"}', " is not JSON: 'utf-8' codec can't decode byte 0xff"),
         ('{"steps": "\\udc00"}', " is not JSON: 'utf-8' codec can't encode character '\\udc00'"),
