@@ -272,8 +272,9 @@ def parse_json(text: str | bytes, kind: Kind, name: str, remedy: str = "") -> An
 
 
 def _object(fields: list[tuple[str, Any]]) -> dict[str, Any]:
+    """Returns an object of a JSON text; one that has a field twice is a ValueError."""
     value = dict(fields)
-    if len(value) < len(fields):  # Python would take the last one
+    if len(value) < len(fields):
         names = [name for name, _ in fields]
         raise ValueError(f"{max(names, key=names.count)!r} is there twice")
     return value

@@ -215,9 +215,8 @@ class PairSourceProblem(Text2TextProblem):
 # Parallel files: line N of one translates line N of the other
 
 _Files = Mapping[str, Sequence[PathLike]]
-_ESCAPED = re.compile(
-    r"[\0\udc80-\udcff]"
-)  # UTF-16, or what "surrogateescape" makes of wrong bytes
+# What Python's "surrogateescape" makes of wrong bytes, and the zeros of UTF-16.
+_NOT_UTF8 = re.compile(r"[\0\udc80-\udcff]")
 
 
 class ParallelFiles(PairSource):
@@ -263,7 +262,7 @@ class ParallelFiles(PairSource):
         """Yields the pairs of the files; counts and names those that are skipped."""
         bad, errors = list[int](), self._errors.get(split, "strict")
         for number, pair in enumerate(read_pairs(*self.files[split], errors=errors), start=1):
-            if errors == "strict" or not _ESCAPED.search("".join(pair)):
+            if errors == "strict" or not _NOT_UTF8.search("".join(pair)):
                 yield pair
             else:
                 bad.append(number)
