@@ -182,7 +182,7 @@ class TrainedModel:
                         "it has the same size: give the data that the model was trained on, --data_dir."
                     )
         self.model: Any = Ensemble(models) if len(models) > 1 else models[0]
-        self.set_name = (recorded or hparams).set_name or "hparams"  # type: ignore[union-attr]
+        self.set_name = (recorded or hparams).set_name or flags.get("hparams_set", "hparams")  # type: ignore[union-attr]
 
     def translate(self, texts: Sequence[str]) -> list[str]:
         """Returns the best translation of each text; `translator` gives scores and beams as well."""

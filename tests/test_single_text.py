@@ -124,7 +124,7 @@ def test_classes_are_stored_and_read_as_single_numbers(tmp_path):
     assert found == {(word, len(word) % 3) for word in WORDS}
     labels = problem.get_feature_encoders(tmp_path)["targets"]
     assert labels.decode([2]) == "ID_2"
-    assert labels.encode("ID_1") == [1]
+    assert labels.encode("ID_1") == 1
     with pytest.raises(UserError, match=r"class must be one of ID_0, ID_1, ID_2, .*got 'ID_4'"):
         labels.encode("ID_4")
 
@@ -146,6 +146,16 @@ def test_mistakes_in_a_problem_are_reported(tmp_path):
     for name, suffix in (("languagemodel_ptb10k", "_rev"), ("sentiment_imdb", "_copy")):
         with pytest.raises(UserError, match=f"has no pairs of texts: drop {suffix}"):
             registry.problem(name + suffix)
+
+
+def test_vocabulary_of_joined_texts_is_from_those_of_t2t():
+    class Joined(TextConcat2ClassProblem):
+        max_samples_for_vocab = 2
+
+        def generate_samples(self, data_dir, tmp_dir, split):
+            return ({"inputs": [f"a{i}", f"b{i}"], "label": 0} for i in range(4))
+
+    assert [*Joined().generate_text_for_vocab("", "")] == ["a0", "b0", "a1", "a2", "a3"]
 
 
 def test_penn_treebank_by_its_archive(tmp_path):

@@ -125,6 +125,21 @@ def test_files_are_copied_decompressed_and_sampled(tmp_path):
     assert built.subtoken(2) == "<x>_"
 
 
+@pytest.mark.parametrize(
+    ("lengths", "settings", "rows"),
+    [
+        ([9], {}, [9]),
+        ([9], {"chop_long_sequences": True}, [4, 4, 1]),
+        ([3, 2, 1], {}, [4, 2]),
+        ([3, 2, 1], {"queue_size": 1}, [3, 3]),
+    ],
+)
+def test_packing_takes_the_settings_of_t2t(lengths, settings, rows):
+    examples = [{"targets": [5] * length} for length in lengths]
+    made = generator_utils.pack_examples(examples, False, 4, spacing=0, **settings)
+    assert [len(row["targets"]) for row in made] == rows
+
+
 def test_samples_from_files(tmp_path, capsys):
     t = text_problems
     files = {"a": ["one ", "two"], "b": ["1", "2", "3"], "ab.tsv": ["x\ty\tz", "q"]}

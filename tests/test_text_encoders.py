@@ -99,7 +99,7 @@ def test_a_list_without_reserved_tokens_gets_a_warning(tmp_path, capsys):
     assert [TokenTextEncoder(path).encode("cat the") for _ in range(2)] == [[1, 0]] * 2
     said = f"warning: {path}: ids 0 and 1, padding and end of sentence, are ['the', 'cat'] there\n"
     assert capsys.readouterr().err == said
-    assert encoders.ClassLabelEncoder(class_labels_fname=path).encode("cat") == [1]
+    assert encoders.ClassLabelEncoder(class_labels_fname=path).encode("cat") == 1
 
 
 def test_unknown_tokens_need_a_replacement():

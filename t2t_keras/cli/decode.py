@@ -14,6 +14,7 @@ import os
 import signal
 import sys
 
+from t2t_keras import registry
 from t2t_keras.cli import app, options
 from t2t_keras.cli.options import FLAGS, string, switch
 from t2t_keras.errors import UserError
@@ -111,7 +112,8 @@ def translate_file(settings) -> None:
         translator.format_output = lambda inputs, output: output
 
     default = (
-        f"{job.source.path}.transformer.{loaded.set_name}.{loaded.problem.name}"
+        f"{job.source.path}.{registry.model_name(loaded.model.members[0])}"
+        f".{loaded.set_name}.{loaded.problem.name}"
         f".beam{settings.beam_size}.alpha{settings.alpha}.decodes"
     )
     as_text = functools.partial(format_translation, settings=settings)

@@ -100,9 +100,9 @@ def text2class_txt_iterator(
     source_txt_path: str, label_txt_path: str, class_strs: Sequence[str] | None = None
 ) -> Iterator[Sample]:
     """Yields {"inputs": line, "label": number} of a text and a file of numbers, or of `class_strs`."""
-    number = ClassLabelEncoder(class_strs).encode if class_strs else lambda label: [label]
+    number = ClassLabelEncoder(class_strs).encode if class_strs else str
     for sample in text2text_txt_iterator(source_txt_path, label_txt_path):
-        [label] = number(sample["targets"])  # one that is not a number is refused with its sample
+        label = number(sample["targets"])  # one that is not a number is refused with its sample
         yield {"inputs": sample["inputs"], "label": int(label) if str(label).isdecimal() else label}
 
 
@@ -371,6 +371,5 @@ def pack_examples(
 ) -> Iterator[Mapping]:
     """Packs several examples into each row; see `records.pack`, which has T2T's queue and chops."""
     sides = ("inputs", "targets") if has_inputs else ("targets",)
-    return pack(
-        ({side: list(each[side]) for side in sides} for each in examples), packed_length, spacing
-    )
+    rows = ({side: list(each[side]) for side in sides} for each in examples)
+    return pack(rows, packed_length, spacing, queue_size, chop_long_sequences)

@@ -24,18 +24,21 @@ _TO_ONES = np.array([0x641F6454], "<u4").view(np.uint8)  # after them the regist
 # Packing: joins several examples into one row to reduce padding (T2T's packed examples)
 
 Example = Mapping[str, Sequence[int]]
-_OPEN_ROWS = 10  # for more pairs; if none has room, the oldest is closed
 
 
 def pack(
-    examples: Iterable[Example], packed_length: int, spacing: int = 0
+    examples: Iterable[Example],
+    packed_length: int,
+    spacing: int = 0,
+    open_rows: int = 10,
+    chop: bool = True,
 ) -> Iterator[dict[str, list[int]]]:
     """Joins pairs into rows of at most `packed_length` ids per side: T2T's `pack_examples`.
 
-    A pair goes to the oldest open row that has room for both of its sides, else to a new one; if 10
-    are open already, the oldest is yielded first. A longer pair makes an overlong row by itself,
-    which training drops. Examples with only targets (language models) are cut: each full
-    `packed_length` ids make a row, and the rest is packed.
+    A pair goes to the oldest open row that has room for both of its sides, else to a new one; if
+    `open_rows` are open already, the oldest is yielded first. A longer pair makes an overlong row by
+    itself, which training drops. With `chop`, examples with only targets (language models) are cut:
+    each full `packed_length` ids make a row, and the rest is packed.
 
     Yields "inputs", "targets", the concatenated ids of a row's pairs with `spacing` 0s between two,
     not padded, and for each side "<side>_segmentation", the pair's number within the row, from 1,
@@ -50,7 +53,7 @@ def pack(
     rows: list[list[Example]] = []
     for example in examples:
         ids = example["targets"]
-        if len(example) == 1 and len(ids) > packed_length:
+        if chop and len(example) == 1 and len(ids) > packed_length:
             whole = len(ids) - len(ids) % packed_length
             for start in range(0, whole, packed_length):
                 yield _joined_row([{"targets": ids[start : start + packed_length]}], spacing)
@@ -63,7 +66,7 @@ def pack(
                 row.append(example)
                 break
         else:
-            if len(rows) == _OPEN_ROWS:
+            if len(rows) == open_rows:
                 yield _joined_row(rows.pop(0), spacing)
             rows.append([example])
     for row in rows:

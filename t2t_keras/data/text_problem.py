@@ -1,6 +1,7 @@
 """Text-to-text problems: vocabulary, encoders, and generation of shards."""
 
 import itertools
+import math
 import os
 import random
 import sys
@@ -489,7 +490,7 @@ def labelled_samples(problem: Problem, split: str, samples: Iterable[Sample]) ->
 
 
 def _label(problem: Problem, split: str, sample: Sample) -> int:
-    given: Any = sample.get("label")  # a number, or a list from `ClassLabelEncoder.encode`
+    given: Any = sample.get("label")  # a number, or a list of one
     label, classes = [*np.ravel(given)], problem.num_classes or 0
     if len(label) != 1 or label[0] not in range(classes):
         raise UserError(
@@ -505,8 +506,13 @@ class TextConcat2ClassProblem(Text2ClassProblem):
     CONCAT_TOKEN = "$"
 
     def generate_text_for_vocab(self, data_dir: PathLike, tmp_dir: PathLike) -> Iterator[str]:
-        for sample in self._samples_for_vocab(data_dir, tmp_dir, []):
-            yield from sample["inputs"]
+        samples = self.generate_samples(data_dir, tmp_dir, DatasetSplit.TRAIN)
+        most = self.max_samples_for_vocab or math.inf
+        whole = whole_samples(self, DatasetSplit.TRAIN, samples, [])
+        for number, sample in enumerate(
+            whole, start=1
+        ):  # from the last one on T2T takes the first text
+            yield from sample["inputs"][: 1 if number >= most else None]
 
     def generate_encoded_samples(
         self, data_dir: PathLike, tmp_dir: PathLike, split: str

@@ -407,10 +407,10 @@ class ClassLabelEncoder:
         """The number of classes."""
         return len(self.class_labels)
 
-    def encode(self, text: str) -> list[int]:
-        """Returns `[number]` of the class with this name; raises UserError if there is none."""
+    def encode(self, text: str) -> int:
+        """Returns the number of the class with this name; raises UserError if there is none."""
         require_one_of("class", text, self.class_labels)
-        return [self.class_labels.index(text)]
+        return self.class_labels.index(text)
 
     def decode(self, ids: Iterable[int], strip_extraneous: bool = False) -> str:
         """Returns the names of classes, joined by single spaces."""
@@ -427,10 +427,10 @@ class ClassLabelEncoder:
 class OneHotClassLabelEncoder(ClassLabelEncoder):
     """Class names as rows of zeros with a one (T2T: `OneHotClassLabelEncoder`)."""
 
-    def encode(self, label_str: str, on_value: int = 1, off_value: int = 0) -> list[int]:
+    def encode(self, label_str: str, on_value: int = 1, off_value: int = 0) -> Any:
         """Returns the row of a class."""
         chosen = super().encode(label_str)
-        return [on_value if i in chosen else off_value for i in range(self.vocab_size)]
+        return [on_value if i == chosen else off_value for i in range(self.vocab_size)]
 
     def decode(self, ids: Iterable[int], strip_extraneous: bool = False) -> str:
         """Returns the name of the class of a row."""
