@@ -52,6 +52,13 @@ def test_load_of_several_is_an_ensemble_in_another_precision(run, precision):
             np.testing.assert_array_equal(*map(keras.ops.convert_to_numpy, (ours, theirs)))
 
 
+def test_a_run_of_t2t_has_its_set_from_its_flags(run, tmp_path):
+    shutil.copytree(run, tmp_path / "run")
+    (tmp_path / "run" / "run.json").unlink()
+    (tmp_path / "run" / "flags.txt").write_text(f"--problem={BYTES}\n--hparams_set=my_set\n")
+    assert t2t.load(tmp_path / "run", data_dir=tmp_path).set_name == "my_set"
+
+
 def test_load_of_a_keras_file_is_the_model_as_it_was_compiled(tmp_path):
     hp = t2t.registry.hparams("transformer_tiny", networks.SMALL)
     model = t2t.TransformerClassifier(hp, source_vocab_size=9, num_classes=4)
