@@ -145,8 +145,8 @@ class StopRequests:
         self.name = self.name or signal.Signals(number).name
 
 
-class EndBySignals(StopRequests):
-    """Lets signals end the process at once: for waits of TensorFlow, in which no Python handler runs."""
+class UnhandledSignals(StopRequests):
+    """Lets signals end the process: for waits of TensorFlow, in which no Python handler runs."""
 
     _record: Any = signal.SIG_DFL
 

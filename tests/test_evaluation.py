@@ -117,8 +117,8 @@ def test_history_is_read_up_to_the_step_that_a_run_goes_on_from(tmp_path):
     for step, loss, bleu in ((10, 3.0, 1.0), (20, 2.0, 3.0), (30, 2.0, 3.0), (40, 1.0, 2.0)):
         history.add(step, {"loss": loss, "bleu": bleu})
     assert (history.best("loss"), history.best("bleu")) == (40, 20)
-    assert history.best("accuracy") is history.best("loss", kept=[].__contains__) is None
-    assert history.best("loss", kept=[10, 30].__contains__) == 30
+    assert history.best("accuracy") is history.best("loss", steps=[]) is None
+    assert history.best("loss", steps=[10, 30]) == 30
     again = EvaluationHistory(str(tmp_path), 30)
     assert again.of("loss") == ([10, 20, 30], [3.0, 2.0, 2.0])
     again.add(40, {"loss": 5.0})

@@ -156,6 +156,9 @@ def test_vocabulary_of_joined_texts_is_from_those_of_t2t():
             return ({"inputs": [f"a{i}", f"b{i}"], "label": 0} for i in range(4))
 
     assert [*Joined().generate_text_for_vocab("", "")] == ["a0", "b0", "a1", "a2", "a3"]
+    Joined.max_samples_for_vocab = -1
+    with pytest.raises(UserError, match="max_samples_for_vocab of joined must be"):
+        list(Joined().generate_text_for_vocab("", ""))
 
 
 def test_penn_treebank_by_its_archive(tmp_path):

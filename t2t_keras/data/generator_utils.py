@@ -100,9 +100,10 @@ def text2class_txt_iterator(
     source_txt_path: str, label_txt_path: str, class_strs: Sequence[str] | None = None
 ) -> Iterator[Sample]:
     """Yields {"inputs": line, "label": number} of a text and a file of numbers, or of `class_strs`."""
-    number = ClassLabelEncoder(class_strs).encode if class_strs else str
+    encoder = ClassLabelEncoder(class_strs) if class_strs else None
     for sample in text2text_txt_iterator(source_txt_path, label_txt_path):
-        label = number(sample["targets"])  # one that is not a number is refused with its sample
+        label: Any = encoder.encode(sample["targets"]) if encoder else sample["targets"]
+        # A label that is not a number is refused with its sample.
         yield {"inputs": sample["inputs"], "label": int(label) if str(label).isdecimal() else label}
 
 
@@ -154,9 +155,9 @@ def bi_vocabs_token_generator(
 ) -> Iterator[Sample]:
     """Yields the ids of two files, which end in `eos` if given."""
     ends = [] if eos is None else [eos]
-    coders = {"inputs": source_vocab, "targets": target_vocab}
+    encoders = {"inputs": source_vocab, "targets": target_vocab}
     for sample in text2text_txt_iterator(source_path, target_path):
-        yield {side: coder.encode(sample[side]) + ends for side, coder in coders.items()}
+        yield {side: encoder.encode(sample[side]) + ends for side, encoder in encoders.items()}
 
 
 def token_generator(

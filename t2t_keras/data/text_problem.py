@@ -129,16 +129,14 @@ class Text2TextProblem(Problem):
 
     def generate_text_for_vocab(self, data_dir: PathLike, tmp_dir: PathLike) -> Iterator[str]:
         """Yields the text to build the vocabulary from: all texts of the training samples."""
-        for sample in self._samples_for_vocab(data_dir, tmp_dir, self.text_fields):
+        samples = self.generate_samples(data_dir, tmp_dir, DatasetSplit.TRAIN)
+        whole = whole_samples(self, DatasetSplit.TRAIN, samples, self.text_fields)
+        for sample in itertools.islice(whole, self._most_for_vocab()):
             yield from (sample[field] for field in self.text_fields)
 
-    def _samples_for_vocab(
-        self, data_dir: PathLike, tmp_dir: PathLike, fields: Collection[str]
-    ) -> Iterator[Sample]:
+    def _most_for_vocab(self) -> int | None:
         name, most = f"max_samples_for_vocab of {self.name}", self.max_samples_for_vocab or 0
-        samples = self.generate_samples(data_dir, tmp_dir, DatasetSplit.TRAIN)
-        whole = whole_samples(self, DatasetSplit.TRAIN, samples, fields)
-        return itertools.islice(whole, _COUNT.checked(name, most, what="") or None)
+        return _COUNT.checked(name, most, what="") or None
 
     def get_or_create_vocab(
         self, data_dir: PathLike, tmp_dir: PathLike | None, force_get: bool = False
@@ -507,7 +505,7 @@ class TextConcat2ClassProblem(Text2ClassProblem):
 
     def generate_text_for_vocab(self, data_dir: PathLike, tmp_dir: PathLike) -> Iterator[str]:
         samples = self.generate_samples(data_dir, tmp_dir, DatasetSplit.TRAIN)
-        most = self.max_samples_for_vocab or math.inf
+        most = self._most_for_vocab() or math.inf
         whole = whole_samples(self, DatasetSplit.TRAIN, samples, [])
         for number, sample in enumerate(
             whole, start=1

@@ -20,7 +20,7 @@ from t2t_keras.data import Batches
 from t2t_keras.data.on_the_fly import TextBatches
 from t2t_keras.errors import UserError, explained, require_one_of
 from t2t_keras.model_kinds import CLASSIFICATION
-from t2t_keras.progress import EndBySignals, Progress
+from t2t_keras.progress import Progress, UnhandledSignals
 from t2t_keras.schedules import learning_rate_schedule
 from t2t_keras.settings import HParams
 from t2t_keras.training.evaluation import METRICS
@@ -81,7 +81,7 @@ def _multi_worker() -> Distribution:
         ) from None
     kinds = (RuntimeError, TypeError, ValueError, tf.errors.OpError)
     Progress().say(f"host {host + 1} of {len(hosts)}: waiting for the hosts of TF_CONFIG")
-    with explained("the hosts of TF_CONFIG cannot train together", *kinds), EndBySignals():
+    with explained("the hosts of TF_CONFIG cannot train together", *kinds), UnhandledSignals():
         strategy = tf.distribute.MultiWorkerMirroredStrategy()
     return Distribution(strategy, strategy.num_replicas_in_sync, len(hosts), host)
 

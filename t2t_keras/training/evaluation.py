@@ -3,7 +3,7 @@
 import dataclasses
 import json
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -234,11 +234,11 @@ class EvaluationHistory:
         steps = [step for step in sorted(self.metrics) if metric in self.metrics[step]]
         return steps, [self.metrics[step][metric] for step in steps]
 
-    def best(self, metric: str, kept: Callable[[int], bool] = lambda step: True) -> int | None:
-        """Returns the first `kept` step with the best `metric`; None if none has it, as a finite number."""
+    def best(self, metric: str, steps: Collection[int] | None = None) -> int | None:
+        """Returns the first step, of `steps` if given, with the best finite `metric`; None if there is none."""
         sign = 1 if METRICS[metric] else -1
-        found = ((n, x) for n, x in zip(*self.of(metric), strict=True) if kept(n))
-        signed = [(sign * value, step) for step, value in found if math.isfinite(value)]
+        found = [(n, x) for n, x in zip(*self.of(metric), strict=True) if math.isfinite(x)]
+        signed = [(sign * value, step) for step, value in found if steps is None or step in steps]
         return min(signed)[1] if signed else None
 
 

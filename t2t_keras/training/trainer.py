@@ -383,7 +383,7 @@ class Trainer:
     def _best(self) -> int | None:
         """Returns the best step that still has a checkpoint: `best_metric` may have changed."""
         saved = set(map(step_in_name, checkpoints_in(self.output_dir, PREFIX)))
-        return self.history.best(self.settings.best_metric, saved.__contains__)
+        return self.history.best(self.settings.best_metric, saved)
 
     def _leave_if_asked(self) -> None:
         if self._stop.name and self.engine.hosts == 1:
