@@ -105,7 +105,8 @@ def profile(args) -> None:
         for batch in map(int, args.batches.split(","))
         for beam in map(int, args.beams.split(","))
     ]
-    spec = {**MODELS[args.model], "precision": "float32", "vocab": args.vocab, "shapes": shapes}
+    spec = {"way": "ours", "precision": "float32", "vocab": args.vocab, "shapes": shapes}
+    spec |= MODELS[args.model]
     told = measured(sys.executable, "decode_profile.py", spec)
     if "failure" in told:
         sys.exit(told["failure"])

@@ -51,7 +51,7 @@ class Model(Protocol):
     def empty_caches(self, batch):
         """Returns the caches of keys and values before the first step."""
 
-    def step_kernels(self):
+    def step_kernels(self, few_rows: bool = False):
         """Returns the matrices of a step, prepared once for all steps."""
 
     @property

@@ -15,7 +15,7 @@ from keras import ops
 from keras.dtype_policies import DTypePolicy, DTypePolicyMap
 
 from t2t_keras.errors import UserError, require_one_of
-from t2t_keras.shape import shape_of
+from t2t_keras.shape import matmul_of_few, shape_of
 
 PRECISIONS = ("float32", "bfloat16", "float16", "int8")
 
@@ -108,21 +108,36 @@ def _values(variables) -> list:
         return [tf.convert_to_tensor(variable.value) for variable in variables]
 
 
-def kept_kernels(model):
-    """Returns `model.step_kernels()`, made again only if the weights have changed since the last call.
+def kept_kernels(model, few_rows: bool) -> tuple[bool, Any]:
+    """Returns `few_rows` and `model.step_kernels(few_rows)`, made again only if the weights have changed.
 
-    None if a search makes them in its graph: with weights in 8 bits, or when it is in a graph of the caller's.
+    Those for few rows are for a processor, and for a graph of their own: once others were wanted, these
+    serve all. None if a search makes them in its graph: with weights in 8 bits, or in a graph of a caller's.
     """
     import tensorflow as tf
 
     if in_8_bits(model) or not tf.executing_eagerly():
-        return None
+        return False, None
     read = _values(variable for each in model.members for variable in each.kernel_variables)
-    former, kernels = vars(model).get("_kept_kernels", ([], None))
-    if kernels is None or not _same(former, read):
-        kernels = model.step_kernels()
-    vars(model)["_kept_kernels"] = read, kernels
-    return kernels
+    former, were_few, kernels = vars(model).get("_kept_kernels", ([], True, None))
+    few_rows = few_rows and were_few and not tf.config.list_logical_devices("GPU")
+    if kernels is None or few_rows != were_few or not _same(former, read):
+        kernels = model.step_kernels(few_rows)
+    vars(model)["_kept_kernels"] = read, few_rows, kernels
+    return few_rows, kernels
+
+
+_in_blocks = contextvars.ContextVar[dict | None]("kernels in blocks", default=None)
+
+
+@contextlib.contextmanager
+def kernels_in_blocks(blocks: dict[keras.layers.Dense, Any]) -> Iterator[None]:
+    """Lets `dense` multiply few rows with kernels from `shape.in_blocks` in this context."""
+    token = _in_blocks.set(blocks)
+    try:
+        yield
+    finally:
+        _in_blocks.reset(token)
 
 
 # TensorFlow's only 8-bit matrix product with float results is oneDNN's, on a CPU. It is fast if the weights
@@ -214,8 +229,13 @@ def fixed(layer, make: Callable[[], Any]):
 
 
 def multiply(x, matrix):
-    """Multiplies [..., D] with a matrix from `fixed`: [..., N]."""
-    return matrix.multiply(x) if isinstance(matrix, Int8Matrix) else ops.matmul(x, matrix)
+    """Multiplies [..., D] with a matrix from `fixed`, or that in blocks: [..., N]."""
+    if isinstance(matrix, Int8Matrix):
+        return matrix.multiply(x)
+    if len(matrix.shape) == 2:
+        return ops.matmul(x, matrix)
+    y = matmul_of_few(ops.reshape(x, (-1, x.shape[-1])), matrix)
+    return ops.reshape(y, (*shape_of(x)[:-1], y.shape[-1]))
 
 
 def dense(layer, x, apart=False):
@@ -227,6 +247,9 @@ def dense(layer, x, apart=False):
     if isinstance(layer.dtype_policy, EightBits):
         y = multiply(x, layer.dtype_policy.matrix(layer, lambda: layer.kernel))
         return layer.activation(y if layer.bias is None else y + ops.cast(layer.bias, y.dtype))
+    if (blocks := _in_blocks.get()) and layer in blocks:
+        y = multiply(x, blocks[layer])
+        return layer.activation(y if layer.bias is None else y + layer.bias)
     # What a subclass of `Dense` or a quantized one does more is its own.
     if not apart or type(layer) is not keras.layers.Dense or layer.quantization_mode:
         return layer(x)

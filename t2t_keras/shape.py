@@ -49,6 +49,10 @@ FEW_QUERIES = 16
 VECTORS = {"float32": 4, "bfloat16": 1}
 """How many queries are faster one by one, as vectors, than together by oneDNN."""
 
+FEW_ROWS = 6
+COLUMNS = 32
+"""Up to how many rows are multiplied faster with a matrix in blocks of columns; and C, their width."""
+
 
 def matmul(x, y, transpose=False):
     """Multiplies [..., T, C] with [..., C, S]; with `transpose`, with [..., S, C].
@@ -63,6 +67,29 @@ def matmul(x, y, transpose=False):
             return product(x=x, y=y)
         return tf.squeeze(product(x=tf.expand_dims(x, -2), y=tf.expand_dims(y, -3)), -2)
     return ops.matmul(x, ops.swapaxes(y, -1, -2) if transpose else y)
+
+
+def in_blocks(matrix):
+    """Returns the columns of a matrix [D, N] in blocks, [N/C, D, C], for `matmul_of_few`.
+
+    A matrix in half precision, or of a number of columns that C does not divide, is returned as it is.
+    """
+    d, n = matrix.shape
+    if n % COLUMNS or keras.backend.standardize_dtype(matrix.dtype) != "float32":
+        return matrix
+    return ops.transpose(ops.reshape(matrix, (d, n // COLUMNS, COLUMNS)), (1, 0, 2))
+
+
+def matmul_of_few(x, blocks):
+    """Multiplies [T, D] with blocks of columns [N/C, D, C]: [T, N]. The rows are taken one by one.
+
+    Such a product reads memory once, from its beginning to its end, and keeps its C sums in registers:
+    with a row in half of the time that TensorFlow takes for [D, N], with four in three quarters.
+    """
+    number, d, columns = blocks.shape
+    x = ops.reshape(x, (1, -1, 1, d))
+    z = tf.raw_ops.BatchMatMulV3(x=x, y=ops.expand_dims(blocks, 1), Tout=x.dtype)
+    return ops.reshape(moved(z, 1, 0), (-1, number * columns))  # [N/C, T, 1, C] -> [T, N]
 
 
 def softmax(logits):

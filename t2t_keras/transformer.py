@@ -20,9 +20,9 @@ from t2t_keras.layers.masks import distances, prefix_bias
 from t2t_keras.losses import TokenFit
 from t2t_keras.model_kinds import CLASSIFICATION, LANGUAGE_MODEL, TRANSLATION
 from t2t_keras.network_settings import check_settings, kernel_initializer, stack_keywords
-from t2t_keras.precision import cache_of, dtype_config, in_8_bits, policy_of
+from t2t_keras.precision import cache_of, dtype_config, in_8_bits, kernels_in_blocks, policy_of
 from t2t_keras.settings import HParams, recorded_settings
-from t2t_keras.shape import grown, shape_of, take
+from t2t_keras.shape import grown, in_blocks, shape_of, take
 
 __all__ = ["Transformer"]
 
@@ -443,20 +443,44 @@ class Transformer(TokenFit):
         """Returns the caches for the first `decode_step` of B sentences."""
         return [layer.self_attention.empty_cache(batch) for layer in self.decoder.layers]
 
-    def step_kernels(self):
-        """Returns the matrices that every `decode_step` multiplies with, cast and joined once."""
+    def step_kernels(self, few_rows: bool = False):
+        """Returns the matrices that every `decode_step` multiplies with, cast and joined once.
+
+        With `few_rows`, for one sentence of up to `shape.FEW_ROWS` hypotheses, they are in blocks; see
+        `shape.in_blocks`.
+        """
         kind = type(self)
         plain = kind.call is Transformer.call and kind.decode is Transformer.decode
-        return {
-            # A subclass that changes the logits expects V of them.
-            "softmax": self.softmax.matrix(layers.BLOCK if plain else 1),
-            "self_attention": [each.self_attention.joint_kernel() for each in self.decoder.layers],
-        }
+        # A subclass that changes the logits expects V of them.
+        softmax = self.softmax.matrix(layers.BLOCK if plain else 1)
+        attentions = [layer.self_attention for layer in self.decoder.layers]
+        joint = [attention.joint_kernel() for attention in attentions]
+        if not few_rows:
+            return {"softmax": softmax, "self_attention": joint, "dense": []}
+        if type(self.softmax).logits is layers.SharedEmbedding.logits:
+            softmax |= {"kernel": in_blocks(softmax["kernel"])}
+        for i, attention in enumerate(attentions):
+            if joint[i] is not None and type(attention).call is layers.MultiHeadAttention.call:
+                joint[i] = in_blocks(joint[i])
+        dense = [in_blocks(each.kernel) for each in self._step_dense()]
+        return {"softmax": softmax, "self_attention": joint, "dense": dense}
+
+    def _step_dense(self) -> list[keras.layers.Dense]:
+        """Returns the `Dense` layers that a step calls besides the projections of `joint_kernel`."""
+        return [
+            part
+            for layer in self.decoder.layers
+            for sublayer in layer.sublayers
+            for name, part in vars(getattr(layer, sublayer)).items()
+            if type(part) is keras.layers.Dense and not part.quantization_mode
+            if part.compute_dtype == "float32" and name not in ("k", "v")
+        ]
 
     @property
     def kernel_variables(self) -> list[keras.Variable]:
         """The variables from which `step_kernels` is made."""
-        parts = (self.softmax, *(layer.self_attention for layer in self.decoder.layers))
+        attentions = [layer.self_attention for layer in self.decoder.layers]
+        parts = (self.softmax, *attentions, *self._step_dense())
         return [variable for part in parts for variable in part.variables]
 
     def decode_step(
@@ -519,7 +543,9 @@ class Transformer(TokenFit):
         )
         for layer in (self, self.decoder):
             cache.require(layer)
-        return self({"targets": last_ids}, cache=cache), cache.kept
+        blocks = kernels["dense"] if kernels else []
+        with kernels_in_blocks(dict(zip(self._step_dense(), blocks, strict=False))):
+            return self({"targets": last_ids}, cache=cache), cache.kept
 
     @property
     def features(self) -> tuple[str, ...]:

@@ -260,22 +260,36 @@ def test_weights_of_lora_and_quantization_count():
         assert np.abs(np.subtract(before, after)).max(-1).min() > 1e-3
 
 
-@pytest.mark.parametrize("frozen", [False, True])
-def test_a_search_sees_weights_that_have_changed(frozen):
+BLOCKS = "hidden_size=32,filter_size=64"  # which `shape.in_blocks` divides
+
+
+@pytest.mark.parametrize(("frozen", "source"), [(False, SOURCE), (True, SOURCE[:1])])
+def test_a_search_sees_weights_that_have_changed(frozen, source):
     """Also where an optimizer writes them in place, and where they are frozen: matrices are kept between searches."""
-    model = small_model()
+    model = small_model(BLOCKS)
     model.trainable = not frozen
     either = (model, Ensemble([model]))
-    [attention] = (layer.self_attention for layer in model.decoder.layers)
-    for variable in (attention.q.kernel, model.softmax.table):
+    [layer] = model.decoder.layers
+    for variable in (layer.self_attention.q.kernel, layer.ffn.conv2.kernel, model.softmax.table):
         for network in either:
-            greedy(network, SOURCE, extra_length=2)
+            greedy(network, source, extra_length=2)
         step = 3.0 * np.random.default_rng(0).normal(size=variable.shape).astype("float32")
         handle = variable.value.handle
         tf.raw_ops.ResourceApplyGradientDescent(var=handle, alpha=0.1, delta=step)
         for network in either:
-            ids, scores = greedy(network, SOURCE, extra_length=2)
-            np.testing.assert_allclose(scores, whole_scores(model, SOURCE, ids.numpy()), rtol=1e-4)
+            ids, scores = greedy(network, source, extra_length=2)
+            np.testing.assert_allclose(scores, whole_scores(model, source, ids.numpy()), rtol=1e-4)
+
+
+def test_one_sentence_is_searched_alike_in_a_graph_of_its_own():
+    one, many = small_model(BLOCKS), small_model(BLOCKS)
+    options = {"beam_size": 3, "top_beams": 3, "extra_length": 4}
+    several, _ = beam_search(many, SOURCE, **options)
+    ids, scores = beam_search(one, SOURCE[:1], **options)
+    again, again_scores = beam_search(many, SOURCE[:1], **options)  # in the graph that is there
+    np.testing.assert_array_equal(ids, again)
+    np.testing.assert_allclose(scores, again_scores, rtol=1e-5)
+    assert not np.shares_memory(several, ids) and one.step_kernels(True)["dense"][0].shape[2] == 32
 
 
 # Several models that decode as one

@@ -67,8 +67,8 @@ class Ensemble:
     def empty_caches(self, batch):
         return [model.empty_caches(batch) for model in self.members]
 
-    def step_kernels(self):
-        return [model.step_kernels() for model in self.members]
+    def step_kernels(self, few_rows: bool = False):
+        return [model.step_kernels(few_rows) for model in self.members]
 
     @property
     def keys_need_positions(self):

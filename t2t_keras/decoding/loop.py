@@ -127,12 +127,12 @@ class DecodeLoop:
         )
         start = SearchState(tf.constant(0), active, nothing)
         # Once, not at every step. (Layers in 8 bits compare the values of their variables.)
-        kernels = self.model.step_kernels()
+        kernels = self.model.step_kernels(self.request.one_sentence)
         if self.request.kernels is not None:  # made before: what is made here only has their shapes
             kernels = tf.nest.map_structure(_of_shape, self.request.kernels, kernels)
         models = [each for each in self.model.members if not in_8_bits(each)]
         weights = [(v, tf.convert_to_tensor(v)) for m in models for v in m.trainable_variables]
-        shapes = SearchState(tf.TensorShape([]), _open(start.active), open_shapes(start.found))
+        shapes = SearchState(tf.TensorShape([]), _open(start.active, 0), open_shapes(start.found))
         (state,) = tf.while_loop(
             lambda state: tf.size(state.active.rows) > 0,
             lambda state: (self.remove_finished(self.prune(self.steps(state, kernels, weights))),),
@@ -148,7 +148,11 @@ class DecodeLoop:
         A loop in the loop: its steps pass on only what they change, a third of the tensors, and read no
         variable, as an operation of TensorFlow takes microseconds to start.
         """
-        active = state.active
+        active, open_axes = state.active, [0]  # sentences leave
+        if self.request.one_sentence:  # products of few rows are faster if their number is known
+            open_axes = []
+            for tensor in tf.nest.flatten(active):
+                tensor.set_shape([1, *tensor.shape[1:]])
         end = (state.i // PRUNED_EVERY + 1) * PRUNED_EVERY
         others = [v for model in self.model.members for v in model.non_trainable_variables]
 
@@ -165,7 +169,7 @@ class DecodeLoop:
                     variable.assign(value)
             return i + 1, hypotheses, caches
 
-        shapes = _open(active)
+        shapes = _open(active, *open_axes)
         i, hypotheses, caches = tf.while_loop(
             goes_on,
             step,
@@ -244,8 +248,9 @@ def _of_shape(x, like):
     return tf.ensure_shape(x, like.shape) if tf.is_tensor(x) else x
 
 
-def _open(active: Active) -> Active:
-    """Returns the shapes of a loop's state: sentences leave (axis 0), and axis 2 of ids, visible keys and caches grows."""
-    return open_shapes(active, 0)._replace(
-        hypotheses=open_shapes(active.hypotheses, 0, 2), caches=open_shapes(active.caches, 0, 2)
+def _open(active: Active, *axes: int) -> Active:
+    """Returns the shapes of a loop's state: `axes` are open, and axis 2 of ids, visible keys and caches."""
+    return open_shapes(active, *axes)._replace(
+        hypotheses=open_shapes(active.hypotheses, *axes, 2),
+        caches=open_shapes(active.caches, *axes, 2),
     )

@@ -19,7 +19,7 @@ from t2t_keras.decoding.static_search import StaticSearch
 from t2t_keras.errors import UserError, explained, nearest, require_kind
 from t2t_keras.model_kinds import CLASSIFICATION, LANGUAGE_MODEL, Model
 from t2t_keras.precision import cache_of, in_8_bits, kept_kernels
-from t2t_keras.shape import ON_TENSORFLOW, grown, shape_of, written
+from t2t_keras.shape import FEW_ROWS, ON_TENSORFLOW, grown, shape_of, written
 
 if ON_TENSORFLOW:
     from t2t_keras.decoding.loop import in_a_graph
@@ -120,6 +120,10 @@ def search(
     if ON_TENSORFLOW:  # one graph for all values
         types = {"seed": "int64"}
         numbers = {k: ops.convert_to_tensor(v, types.get(k, "float32")) for k, v in numbers.items()}
+    one_sentence, kernels = False, None
+    if ON_TENSORFLOW and not options.xla:
+        few_rows = inputs.shape[0] == 1 and most <= FEW_ROWS
+        one_sentence, kernels = kept_kernels(model, few_rows)
     request = SearchRequest(
         beam_size=beam_size,
         top_beams=top_beams,
@@ -132,7 +136,8 @@ def search(
         strategy=strategy,
         xla=options.xla,
         top_k=kept_top_k(model, options) if is_random else 0,
-        kernels=kept_kernels(model) if ON_TENSORFLOW and not options.xla else None,
+        kernels=kernels,
+        one_sentence=one_sentence,
         **numbers,
     )
     found = (in_a_graph if ON_TENSORFLOW else _by_backend)(model, inputs, request)
@@ -264,6 +269,7 @@ class SearchRequest(NamedTuple):
     top_k: int = 0
     top_p: Any = None
     kernels: Any = None  # see `kept_kernels`
+    one_sentence: bool = False  # at every call of the graph
 
     def made_strategy(self, choose=most_likely, append=grown):
         """Returns the strategy, which appends to tensors by `append`; `choose` is that of `OnePath`."""
