@@ -248,7 +248,7 @@ def dense(layer, x, apart=False):
         y = multiply(x, layer.dtype_policy.matrix(layer, lambda: layer.kernel))
         return layer.activation(y if layer.bias is None else y + ops.cast(layer.bias, y.dtype))
     if (blocks := _in_blocks.get()) and layer in blocks:
-        y = multiply(x, blocks[layer])
+        y = multiply(ops.cast(x, layer.compute_dtype), blocks[layer])
         return layer.activation(y if layer.bias is None else y + layer.bias)
     # What a subclass of `Dense` or a quantized one does more is its own.
     if not apart or type(layer) is not keras.layers.Dense or layer.quantization_mode:
