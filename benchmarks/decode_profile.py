@@ -16,13 +16,15 @@ from decode_of_t2t_keras import make_model
 
 from t2t_keras.decoding.beam import BeamSearch, OnePath, most_likely
 from t2t_keras.layers import AttentionMask, KeyValueCache
+from t2t_keras.precision import kernels_in_blocks
+from t2t_keras.shape import FEW_ROWS
 
 POSITIONS = 24  # of the source, and decoded before this step
 REPEATS = 20
 
 
-def main():
-    spec = json.loads(sys.argv[1])
+def profiled(spec):
+    """Returns the memory rate in GB/s, and a row for each part of each shape."""
     model = make_model(spec)
     much = tf.Variable(tf.ones([1 << 26]))
     rate = 4 * (1 << 26) / seconds(tf.function(lambda: tf.reduce_sum(much)))
@@ -38,14 +40,14 @@ def main():
         for batch, beam in spec["shapes"]
         for name, (part, x, read) in parts(model, batch, beam).items()
     ]
-    print(json.dumps({"rate": rate / 1e9, "rows": rows}))
+    return {"rate": rate / 1e9, "rows": rows}
 
 
 def parts(model, batch, beam):
     """Returns for each part of a step a function x -> x, its x, and the tensors that it reads."""
     hidden, decoder = model.hp.hidden_size, model.decoder
     source = model.encode_source(tf.ones([batch, POSITIONS], "int32"))
-    kernels = model.step_kernels()
+    kernels = model.step_kernels(few_rows=batch == 1 and beam <= FEW_ROWS)
     heads = [batch, model.hp.num_heads, POSITIONS * beam, hidden // model.hp.num_heads]
     cache = {"k": tf.random.normal(heads), "v": tf.random.normal(heads)}
     own_mask = AttentionMask(bias=tf.zeros([1, 1, beam, heads[2] + beam]))
@@ -89,24 +91,30 @@ def parts(model, batch, beam):
             + sum(tf.reduce_max(tf.cast(t, tf.float32)) for t in tf.nest.flatten(chosen)) * 1e-9
         )
 
+    def in_a_step(part):
+        """Returns the part with the kernels that a step gives to its `Dense` layers."""
+        return kernels_in_blocks(dict(zip(model._step_dense(), kernels["dense"], strict=False)))(
+            part
+        )
+
     x = tf.random.normal([batch, beam, hidden])
-    some_logits = tf.random.normal([batch, beam, kernels["softmax"]["kernel"].shape[1]])
+    some_logits = tf.random.normal([batch, beam, len(kernels["softmax"]["bias"])])
     layers = decoder.layers
     other = [
         (layer.encdec_attention.q, layer.encdec_attention.output_transform) for layer in layers
     ]
     return {
         "self-attention": (
-            self_attention,
+            in_a_step(self_attention),
             x,
             [(layer.self_attention.weights, cache) for layer in layers],
         ),
         "attention to the source": (
-            source_attention,
+            in_a_step(source_attention),
             x,
             [[dense.weights for pair in other for dense in pair], source["memory_caches"]],
         ),
-        "feed-forward": (feed_forward, x, [layer.ffn.weights for layer in layers]),
+        "feed-forward": (in_a_step(feed_forward), x, [layer.ffn.weights for layer in layers]),
         "normalisation, residuals": (normalisation, x, []),
         "logits": (logits, x, model.softmax.weights),
         "choice of tokens": (choice, some_logits, some_logits),
@@ -140,4 +148,4 @@ def seconds(function, *arguments) -> float:
 
 
 if __name__ == "__main__":
-    main()
+    print(json.dumps(profiled(json.loads(sys.argv[1]))))

@@ -7,6 +7,7 @@ import re
 import statistics
 from pathlib import Path
 
+import decode
 import decode_profile
 import networks
 import pytest
@@ -75,6 +76,16 @@ def test_the_parts_of_a_step_of_decoding(beam):
     assert counts["attention to the source"] == layers * (2 * d * d + 2 * batch * s * d)
     assert counts["feed-forward"] == layers * (2 * d * f + f + d)
     assert counts["logits"] == 23 * d
+
+
+def test_a_step_of_decoding_is_profiled(monkeypatch, capsys):
+    monkeypatch.setattr(
+        decode, "measured", lambda _python, _script, spec: decode_profile.profiled(spec)
+    )
+    sizes = ["--model=tiny", "--vocab=300", "--batches=1", "--beams=2"]
+    monkeypatch.setattr("sys.argv", ["decode", "--profile", *sizes])
+    decode.main()
+    assert capsys.readouterr().out.count("\n| 1 | 2 | ") == 6
 
 
 # The page of all of them
