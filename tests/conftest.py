@@ -2,6 +2,7 @@
 
 import gc
 import os
+import signal
 
 if "PYTEST_XDIST_WORKER" in os.environ:  # each worker has a core: threads of all would wait
     for library in ("OMP_NUM", "TF_NUM_INTRAOP", "TF_NUM_INTEROP"):
@@ -16,6 +17,7 @@ import toy
 from t2t_keras import registry
 
 toy.quick_graphs()
+signal.signal(signal.SIGINT, signal.default_int_handler)  # in a background job of a shell, it is ignored
 os.fsync = lambda descriptor: None  # nothing here cuts the power
 
 # Files that take long, about the longest first. They begin, since a worker takes whole files, lest one
