@@ -17,7 +17,9 @@ import toy
 from t2t_keras import registry
 
 toy.quick_graphs()
-signal.signal(signal.SIGINT, signal.default_int_handler)  # in a background job of a shell, it is ignored
+signal.signal(
+    signal.SIGINT, signal.default_int_handler
+)  # in a background job of a shell, it is ignored
 os.fsync = lambda descriptor: None  # nothing here cuts the power
 
 # Files that take long, about the longest first. They begin, since a worker takes whole files, lest one

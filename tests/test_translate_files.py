@@ -13,6 +13,7 @@ from corpus_files import stored_texts, write_content, write_lines as write
 from tfds_datasets import pair, prepare
 
 from t2t_keras import registry
+from t2t_keras.data.on_the_fly import TextBatches
 from t2t_keras.data.shards import find_shards
 from t2t_keras.data.translate import Corpus, MixedCorpora, ParallelFiles, evenly_spaced
 from t2t_keras.errors import UserError
@@ -61,6 +62,14 @@ def refused(message, data_dir, source, **options):
 def turned(rows):
     """Pairs of rows and the same backwards, in the order of `stored`."""
     return sorted((row, row[::-1]) for row in rows)
+
+
+def test_test_files_are_read_on_the_fly(files, tmp_path):
+    problem = registry.problem("translate_files")
+    problem.use_files(**files)
+    hp = registry.hparams(toy.hparams())
+    batches = TextBatches(problem, "test", tmp_path, tmp_path, hp).dataset()
+    assert sum(len(batch["targets"]) for batch in batches) == 20
 
 
 def test_files_become_shards_and_a_vocabulary(files, tmp_path):

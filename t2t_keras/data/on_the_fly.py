@@ -70,13 +70,13 @@ class TextBatches(SplitBatches):
                 f"{problem.name} {why}, so it cannot be read on the fly: generate its data with "
                 "t2t-keras-datagen and leave --on_the_fly out."
             )
-        if split not in (splits := shards_by_split(problem)):
-            raise UserError(f"{problem.name} has no {split} data, only {' and '.join(splits)}.")
         super().__init__(problem, split, hp, options, keywords)
         if not self.options.pad_to_boundary:
             raise UserError("pad_to_boundary=False needs shards: text is padded to static shapes.")
         self._directories = data_dir, tmp_dir
         self._encoders = stored_encoders(problem, data_dir, tmp_dir)
+        if split not in (splits := shards_by_split(problem)):
+            raise UserError(f"{problem.name} has no {split} data, only {' and '.join(splits)}.")
         require_tensors(self._encoders.values(), "--on_the_fly")
         self._sampling = hp.subword_sampling if split == DatasetSplit.TRAIN else 0.0
         if self._sampling and not all(encoder.samples for encoder in self._encoders.values()):
