@@ -234,7 +234,8 @@ def multiply(x, matrix):
         return matrix.multiply(x)
     if len(matrix.shape) == 2:
         return ops.matmul(x, matrix)
-    y = matmul_of_few(ops.reshape(x, (-1, x.shape[-1])), matrix)
+    rows = ops.cast(ops.reshape(x, (-1, x.shape[-1])), matrix.dtype)  # as `matmul` does
+    y = matmul_of_few(rows, matrix)
     return ops.reshape(y, (*shape_of(x)[:-1], y.shape[-1]))
 
 
@@ -247,11 +248,13 @@ def dense(layer, x, apart=False):
     if isinstance(layer.dtype_policy, EightBits):
         y = multiply(x, layer.dtype_policy.matrix(layer, lambda: layer.kernel))
         return layer.activation(y if layer.bias is None else y + ops.cast(layer.bias, y.dtype))
-    if (blocks := _in_blocks.get()) and layer in blocks:
-        y = multiply(ops.cast(x, layer.compute_dtype), blocks[layer])
+    blocks = _in_blocks.get()  # not in the condition: AutoGraph knows no `:=`
+    if blocks and layer in blocks:
+        y = multiply(x, blocks[layer])
         return layer.activation(y if layer.bias is None else y + layer.bias)
     # What a subclass of `Dense` or a quantized one does more is its own.
-    if not apart or type(layer) is not keras.layers.Dense or layer.quantization_mode:
+    plain = type(layer) is keras.layers.Dense and not layer.quantization_mode
+    if not apart or not plain or layer.bias is None:
         return layer(x)
     x, kernel, bias = (ops.cast(t, layer.compute_dtype) for t in (x, layer.kernel, layer.bias))
     return layer.activation(ops.squeeze(ops.expand_dims(ops.matmul(x, kernel), 0) + bias, 0))

@@ -462,7 +462,8 @@ class Transformer(TokenFit):
         for i, attention in enumerate(attentions):
             if joint[i] is not None and type(attention).call is layers.MultiHeadAttention.call:
                 joint[i] = in_blocks(joint[i])
-        dense = [in_blocks(each.kernel) for each in self._step_dense()]
+        # Keras builds a user's layer at its first call.
+        dense = [in_blocks(each.kernel) if each.built else None for each in self._step_dense()]
         return {"softmax": softmax, "self_attention": joint, "dense": dense}
 
     def _step_dense(self) -> list[keras.layers.Dense]:
@@ -470,8 +471,9 @@ class Transformer(TokenFit):
         return [
             part
             for layer in self.decoder.layers
-            for sublayer in layer.sublayers
-            for name, part in vars(getattr(layer, sublayer)).items()
+            for sublayer in vars(layer).values()
+            if isinstance(sublayer, keras.layers.Layer)
+            for name, part in vars(sublayer).items()
             if type(part) is keras.layers.Dense and not part.quantization_mode
             if part.compute_dtype == "float32" and name not in ("k", "v")
         ]
@@ -543,8 +545,8 @@ class Transformer(TokenFit):
         )
         for layer in (self, self.decoder):
             cache.require(layer)
-        blocks = kernels["dense"] if kernels else []
-        with kernels_in_blocks(dict(zip(self._step_dense(), blocks, strict=False))):
+        blocks = zip(self._step_dense(), kernels["dense"] if kernels else [], strict=False)
+        with kernels_in_blocks({layer: each for layer, each in blocks if each is not None}):
             return self({"targets": last_ids}, cache=cache), cache.kept
 
     @property

@@ -8,7 +8,7 @@ import pytest
 import tensorflow as tf
 import toy
 from networks import gradients, small_model
-from test_transformer import SOURCE, TARGETS
+from test_transformer import SOURCE, TARGETS, padded
 
 import t2t_keras as t2t
 from t2t_keras.data.records import pack
@@ -83,21 +83,13 @@ def test_dropout_is_repeated_by_seed_and_step():
     assert losses(1, seed=1)[0] != pytest.approx(first[0], rel=1e-3)
 
 
-def batch_of(rows, length):
-    """Packed rows, padded to `length`."""
-    return {
-        name: tf.constant([row[name] + [0] * (length - len(row[name])) for row in rows])
-        for name in rows[0]
-    }
-
-
 def packed_toy(count, length=32):
     """The toy's letters as ids 2 to 9, the targets turned round, in packed rows."""
     pairs = []
     for row in toy.rows(count, seed=1):
         ids = ["abcdefgh".index(letter) + 2 for letter in row.split()]
         pairs.append({"inputs": [*ids, 1], "targets": [*ids[::-1], 1]})
-    return batch_of(list(pack(pairs, length)), length), pairs
+    return padded(list(pack(pairs, length)), length), pairs
 
 
 @pytest.mark.usefixtures("eagerly")
@@ -111,8 +103,8 @@ def test_moves_by_packed_pairs_as_by_the_same_pairs_alone():
     # With spacing, so that no pair begins with the end of the one before.
     rows = list(pack(pairs, 16, spacing=1))
     assert len(rows) == 1
-    wanted = gradients(model, batch_of(pairs, 5))
-    assert float(assert_moves(model, wanted, batch_of(rows, 16)).tokens) == 10
+    wanted = gradients(model, padded(pairs, 5))
+    assert float(assert_moves(model, wanted, padded(rows, 16)).tokens) == 10
 
 
 def test_a_graph_for_plain_and_one_for_packed_batches(monkeypatch):

@@ -267,10 +267,10 @@ PAIRS = [
 ]
 
 
-def padded(rows):
-    """Rows as a batch [rows, LENGTH] of each field."""
+def padded(rows, length):
+    """Rows as a batch [rows, length] of each field."""
     return {
-        name: np.array([row[name] + [0] * (LENGTH - len(row[name])) for row in rows], np.int32)
+        name: np.array([row[name] + [0] * (length - len(row[name])) for row in rows], np.int32)
         for name in rows[0]
     }
 
@@ -278,7 +278,7 @@ def padded(rows):
 def packed(spacing=0):
     """Packs the pairs: a batch [rows, LENGTH], and where each pair stands, (row, number)."""
     rows = list(pack(PAIRS, LENGTH, spacing))
-    batch, everywhere = padded(rows), itertools.product(range(len(rows)), range(1, 5))
+    batch, everywhere = padded(rows, LENGTH), itertools.product(range(len(rows)), range(1, 5))
     pairs = {
         (row, number): {
             side: list(batch[side][row][batch[f"{side}_segmentation"][row] == number])
@@ -292,7 +292,7 @@ def packed(spacing=0):
     return batch, places
 
 
-APART = padded(PAIRS)
+APART = padded(PAIRS, LENGTH)
 """Every pair in a row of its own."""
 
 

@@ -67,9 +67,8 @@ def turned(rows):
 def test_test_files_are_read_on_the_fly(files, tmp_path):
     problem = registry.problem("translate_files")
     problem.use_files(**files)
-    hp = registry.hparams(toy.hparams())
-    batches = TextBatches(problem, "test", tmp_path, tmp_path, hp).dataset()
-    assert sum(len(batch["targets"]) for batch in batches) == 20
+    batches = TextBatches(problem, "test", tmp_path, tmp_path, registry.hparams(toy.hparams()))
+    assert sum(len(batch["targets"]) for batch in batches.dataset()) == 20
 
 
 def test_files_become_shards_and_a_vocabulary(files, tmp_path):

@@ -9,6 +9,7 @@ positions of the source or of a cache; H heads of C channels.
 from __future__ import annotations
 
 import dataclasses
+import functools
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import keras
@@ -151,8 +152,7 @@ class DecodeLoop:
         active, open_axes = state.active, [0]  # sentences leave
         if self.request.one_sentence:  # products of few rows are faster if their number is known
             open_axes = []
-            for tensor in tf.nest.flatten(active):
-                tensor.set_shape([1, *tensor.shape[1:]])
+            of_one_sentence(active)
         end = (state.i // PRUNED_EVERY + 1) * PRUNED_EVERY
         others = [v for model in self.model.members for v in model.non_trainable_variables]
 
@@ -164,6 +164,8 @@ class DecodeLoop:
             with keras.StatelessScope(weights) as scope:
                 active = state.active._replace(hypotheses=hypotheses, caches=caches)
                 hypotheses, caches = self.step(i, active, kernels)
+            if self.request.one_sentence:  # a user's layer or constraint may not say so
+                of_one_sentence(hypotheses, caches)
             for variable in others:  # the scope keeps what a step of a user's layer assigns
                 if (value := scope.get_current_value(variable)) is not None:
                     variable.assign(value)
@@ -242,6 +244,21 @@ class DecodeLoop:
         ]
         active = tf.nest.map_structure(lambda x: tf.gather(x, staying), state.active)
         return state._replace(active=active, found=SearchResult(*stored))
+
+
+def of_one_sentence(*state) -> None:
+    """Tells TensorFlow that tensors [b, ...] are of one sentence."""
+    for tensor in tf.nest.flatten(state):
+        tensor.set_shape([1, *tensor.shape[1:]])
+
+
+def without_gradient(found: SearchResult) -> SearchResult:
+    """Makes the gradient of a search's scores an error: through kernels made before, it would be of a part."""
+    message = "a search has no gradient: give its ids to the model, or to score()"
+    prevent = functools.partial(tf.raw_ops.PreventGradient, message=message)
+    return found._replace(
+        scores=prevent(input=found.scores), token_scores=prevent(input=found.token_scores)
+    )
 
 
 def _of_shape(x, like):

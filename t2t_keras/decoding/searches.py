@@ -22,7 +22,7 @@ from t2t_keras.precision import cache_of, in_8_bits, kept_kernels
 from t2t_keras.shape import FEW_ROWS, ON_TENSORFLOW, grown, shape_of, written
 
 if ON_TENSORFLOW:
-    from t2t_keras.decoding.loop import in_a_graph
+    from t2t_keras.decoding.loop import in_a_graph, without_gradient
 
 
 def search(
@@ -141,6 +141,8 @@ def search(
         **numbers,
     )
     found = (in_a_graph if ON_TENSORFLOW else _by_backend)(model, inputs, request)
+    if kernels is not None:
+        found = without_gradient(found)
     if is_language_model:
         lengths = ops.maximum(found.lengths - prompt_lengths(inputs)[:, None], 0)
         ids, token_scores = (after_prompts(x, inputs) for x in (found.ids, found.token_scores))
