@@ -274,8 +274,7 @@ def test_a_search_sees_weights_that_have_changed(frozen, source):
         for network in either:
             greedy(network, source, extra_length=2)
         step = 3.0 * np.random.default_rng(0).normal(size=variable.shape).astype("float32")
-        handle = variable.value.handle
-        tf.raw_ops.ResourceApplyGradientDescent(var=handle, alpha=0.1, delta=step)
+        tf.raw_ops.ResourceApplyGradientDescent(var=variable.value.handle, alpha=0.1, delta=step)
         for network in either:
             ids, scores = greedy(network, source, extra_length=2)
             np.testing.assert_allclose(scores, whole_scores(model, source, ids.numpy()), rtol=1e-4)
