@@ -48,6 +48,8 @@ def search(
     A language model continues prompts, which have no end of sentence: each is forced like a `prefix`,
     and only what follows it is returned. `extra_length` counts from the end of each prompt.
 
+    Called eagerly in TensorFlow, it has no gradient: to train on what it found, give that to the model.
+
     On JAX and PyTorch, and with `xla`, tensors have fixed sizes (`static_search.py`), and there are neither
     logits processors nor constraints nor, with `xla`, samples. On JAX, call it outside `jax.jit`.
 
