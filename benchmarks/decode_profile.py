@@ -93,9 +93,7 @@ def parts(model, batch, beam):
 
     def in_a_step(part):
         """Returns the part with the kernels that a step gives to its `Dense` layers."""
-        return kernels_in_blocks(dict(zip(model._step_dense(), kernels["dense"], strict=False)))(
-            part
-        )
+        return kernels_in_blocks(model._step_dense(), kernels["dense"])(part)
 
     x = tf.random.normal([batch, beam, hidden])
     some_logits = tf.random.normal([batch, beam, len(kernels["softmax"]["bias"])])

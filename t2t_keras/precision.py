@@ -6,7 +6,7 @@ import contextlib
 import contextvars
 import functools
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import keras
@@ -131,9 +131,10 @@ _in_blocks = contextvars.ContextVar[dict | None]("kernels in blocks", default=No
 
 
 @contextlib.contextmanager
-def kernels_in_blocks(blocks: dict[keras.layers.Dense, Any]) -> Iterator[None]:
-    """Lets `dense` multiply few rows with kernels from `shape.in_blocks` in this context."""
-    token = _in_blocks.set(blocks)
+def kernels_in_blocks(layers: Sequence[keras.layers.Dense], blocks: Sequence) -> Iterator[None]:
+    """Lets `dense` multiply few rows with kernels from `shape.in_blocks`; without, or for a None, as ever."""
+    pairs = zip(layers, blocks or [None] * len(layers), strict=True)
+    token = _in_blocks.set({layer: kernel for layer, kernel in pairs if kernel is not None})
     try:
         yield
     finally:

@@ -545,8 +545,7 @@ class Transformer(TokenFit):
         )
         for layer in (self, self.decoder):
             cache.require(layer)
-        blocks = zip(self._step_dense(), kernels["dense"] if kernels else [], strict=False)
-        with kernels_in_blocks({layer: each for layer, each in blocks if each is not None}):
+        with kernels_in_blocks(self._step_dense(), kernels["dense"] if kernels else []):
             return self({"targets": last_ids}, cache=cache), cache.kept
 
     @property

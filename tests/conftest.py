@@ -17,9 +17,8 @@ import toy
 from t2t_keras import registry
 
 toy.quick_graphs()
-signal.signal(
-    signal.SIGINT, signal.default_int_handler
-)  # in a background job of a shell, it is ignored
+# A background job of a shell ignores this signal, and so would the commands that tests start.
+signal.signal(signal.SIGINT, signal.default_int_handler)
 os.fsync = lambda descriptor: None  # nothing here cuts the power
 
 # Files that take long, about the longest first. They begin, since a worker takes whole files, lest one

@@ -64,10 +64,13 @@ def test_training_steps_are_measured_and_other_libraries_named(tmp_path):
     assert ours["flops_per_position"] == 3 * weights
 
 
-def test_the_parts_of_a_step_of_decoding():
+@pytest.mark.parametrize("beam", [1, 3])
+def test_the_parts_of_a_step_of_decoding(beam):
     model = networks.small_model("num_hidden_layers=2")
-    d, f, layers, batch, beam, s = model.hp.hidden_size, model.hp.filter_size, 2, 2, 3, 24
+    d, f, layers, batch, s = model.hp.hidden_size, model.hp.filter_size, 2, 2, 24
     parts = decode_profile.parts(model, batch, beam)
+    for part, x, _ in parts.values():
+        assert part(x).shape == x.shape
     counts = {name: decode_profile.number(read) for name, (_, _, read) in parts.items()}
     assert counts["self-attention"] == layers * (4 * d * d + 2 * batch * s * beam * d)
     assert counts["attention to the source"] == layers * (2 * d * d + 2 * batch * s * d)
@@ -76,9 +79,7 @@ def test_the_parts_of_a_step_of_decoding():
 
 
 def test_a_step_of_decoding_is_profiled(monkeypatch, capsys):
-    monkeypatch.setattr(
-        decode, "measured", lambda _python, _script, spec: decode_profile.profiled(spec)
-    )
+    monkeypatch.setattr(decode, "measured", lambda *given: decode_profile.profiled(given[-1]))
     sizes = ["--model=tiny", "--vocab=300", "--batches=1", "--beams=2"]
     monkeypatch.setattr("sys.argv", ["decode", "--profile", *sizes])
     decode.main()

@@ -149,9 +149,8 @@ class DecodeLoop:
         A loop in the loop: its steps pass on only what they change, a third of the tensors, and read no
         variable, as an operation of TensorFlow takes microseconds to start.
         """
-        active, open_axes = state.active, [0]  # sentences leave
+        active = state.active
         if self.request.one_sentence:  # products of few rows are faster if their number is known
-            open_axes = []
             of_one_sentence(active)
         end = (state.i // PRUNED_EVERY + 1) * PRUNED_EVERY
         others = [v for model in self.model.members for v in model.non_trainable_variables]
@@ -171,7 +170,7 @@ class DecodeLoop:
                     variable.assign(value)
             return i + 1, hypotheses, caches
 
-        shapes = _open(active, *open_axes)
+        shapes = _open(active)
         i, hypotheses, caches = tf.while_loop(
             goes_on,
             step,

@@ -113,15 +113,6 @@ def search(
     if limits is None:
         length = prompt_lengths(inputs) if is_language_model else shape_of(inputs)[1]
         limits = ops.cast(length + options.extra_length, "int32")
-    numbers: dict[str, Any] = {"alpha": alpha} if beam_size else {}
-    if is_random:
-        numbers["seed"] = options.sampling_seed if seed is None else seed
-        numbers["temperature"] = options.sampling_temp
-        if options.sampling_keep_top_p != 1:
-            numbers["top_p"] = options.sampling_keep_top_p
-    if ON_TENSORFLOW:  # one graph for all values
-        types = {"seed": "int64"}
-        numbers = {k: ops.convert_to_tensor(v, types.get(k, "float32")) for k, v in numbers.items()}
     one_sentence, kernels = False, None
     if ON_TENSORFLOW and not options.xla:
         few_rows = inputs.shape[0] == 1 and most <= FEW_ROWS
@@ -140,7 +131,7 @@ def search(
         top_k=kept_top_k(model, options) if is_random else 0,
         kernels=kernels,
         one_sentence=one_sentence,
-        **numbers,
+        **_numbers(options, alpha if beam_size else None, seed),
     )
     found = (in_a_graph if ON_TENSORFLOW else _by_backend)(model, inputs, request)
     if kernels is not None:
@@ -150,6 +141,20 @@ def search(
         ids, token_scores = (after_prompts(x, inputs) for x in (found.ids, found.token_scores))
         found = SearchResult(ids, lengths, found.scores, token_scores)
     return found
+
+
+def _numbers(options: DecodeSettings, alpha, seed) -> dict[str, Any]:
+    """Returns the numbers of a request; in TensorFlow, tensors: one graph is for all values."""
+    numbers = {} if alpha is None else {"alpha": alpha}
+    if options.sampling_method == "random":
+        numbers["seed"] = options.sampling_seed if seed is None else seed
+        numbers["temperature"] = options.sampling_temp
+        if options.sampling_keep_top_p != 1:
+            numbers["top_p"] = options.sampling_keep_top_p
+    if not ON_TENSORFLOW:
+        return numbers
+    types = {"seed": "int64"}
+    return {k: ops.convert_to_tensor(v, types.get(k, "float32")) for k, v in numbers.items()}
 
 
 def int_tensor(
