@@ -22,8 +22,9 @@ BENCH_TEXT ?= $(BENCH)/raw/train.en.gz $(BENCH)/raw/train.de.gz
 # Such as --quick, --only=training_step,translation or --torch_python=DIR/bin/python.
 BENCH_FLAGS ?=
 
-# The first Python that TensorFlow supports and that can make a virtual environment.
-PYTHON ?= $(shell for python in python3 python3.13 python3.12 python3.11 python3.10; do \
+# The first Python that TensorFlow supports and that can make a virtual environment. The system's comes
+# first: it is compiled with all optimizations, and pyenv's is not unless it is told to.
+PYTHON ?= $(shell for python in /usr/bin/python3 python3 python3.13 python3.12 python3.11 python3.10; do \
 	$$python -c 'import ensurepip, sys; sys.exit(not (3, 10) <= sys.version_info < (3, 14))' \
 	2> /dev/null && echo $$python && break; done)
 
@@ -42,7 +43,7 @@ checked: $(VENV)/installed-dev
 	$(BIN)/ruff check --quiet .
 	rm -rf build $(VENV)/package
 	$(BIN)/pip install --quiet --no-deps --no-build-isolation --target $(VENV)/package .
-	cd $(VENV)/package && ../bin/mypy --config-file $(CURDIR)/pyproject.toml -p t2t_keras
+	cd $(VENV)/package && ../bin/mypy --config-file $(CURDIR)/pyproject.toml --cache-dir=$(CURDIR)/.mypy_cache -p t2t_keras
 
 demo: $(VENV)/installed
 	$(BIN)/t2t-keras-datagen --problem=translate_ende_numbers --data_dir=$(DEMO)/data

@@ -9,14 +9,13 @@ if "PYTEST_XDIST_WORKER" in os.environ:  # each worker has a core: threads of al
         os.environ.setdefault(f"{library}_THREADS", "1")
 
 os.environ.setdefault("TF_ENABLE_ONEDNN_OPTS", "1")  # older processors have it only if asked
+os.environ.pop("PYTHONDONTWRITEBYTECODE", None)  # each process would compile what it imports
 
 import pytest
-import tensorflow as tf
 import toy
 
 from t2t_keras import registry
 
-toy.quick_graphs()
 # A background job of a shell ignores this signal, and so would the commands that tests start.
 signal.signal(signal.SIGINT, signal.default_int_handler)
 os.fsync = lambda descriptor: None  # nothing here cuts the power
@@ -33,6 +32,7 @@ beam records cli_inspect tfds packaging prepend transformer
 
 
 def pytest_collection_modifyitems(items):
+    toy.quick_graphs()  # not in the process that hands the tests out: it starts without TensorFlow
     places = {f"test_{name}.py": place for place, name in enumerate(LONG.split())}
     for item in items:
         if item.path.name in places:
@@ -43,6 +43,8 @@ def pytest_collection_modifyitems(items):
 @pytest.fixture
 def eagerly():
     """Runs operations one by one: for a few steps of a model whose graph is not what is tested."""
+    import tensorflow as tf
+
     tf.config.run_functions_eagerly(True)
     yield
     tf.config.run_functions_eagerly(False)
@@ -58,6 +60,5 @@ def registered():
     for table, names in zip(tables, before, strict=True):
         table.clear()
         table.update(names)
-    # Keras collects garbage for each layer that it quantizes: what other files leave is not looked through.
-    gc.collect()
+    gc.collect(2)
     gc.freeze()

@@ -151,7 +151,7 @@ def test_the_graphs_of_a_model_are_freed_with_it(by, monkeypatch):
         model.fit(tf.data.Dataset.from_tensors(BATCHES[0]), verbose=0)
         del model
     keras.backend.clear_session()
-    gc.collect()
+    gc.collect(2)
     assert graphs
     assert not [graph() for graph in graphs if graph()]
 

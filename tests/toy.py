@@ -11,6 +11,7 @@ import subprocess
 import sys
 import tempfile
 from pathlib import Path
+from unittest import mock
 
 from t2t_keras import registry
 from t2t_keras.cli import t2t as commands
@@ -107,11 +108,14 @@ def quick_graphs():
     """Leaves out what Python and TensorFlow do for graphs that live long; tests run most once or twice."""
     import tensorflow as tf
 
-    # Graphs are many objects, seldom garbage: to look through all of them as often as Python does takes
-    # a quarter of the time.
+    # Graphs are many objects, seldom garbage: to look through all of them as often as Python does takes a
+    # quarter of the time, and Keras does for each layer that it quantizes.
+    gc.freeze()
     gc.set_threshold(50_000, 50, 1_000)
+    gc.collect = lambda generation=1, collect=gc.collect: collect(generation)
     # XLA's programs run shorter than it compiles them.
-    os.environ.setdefault("XLA_FLAGS", "--xla_backend_optimization_level=0")
+    quick = "--xla_backend_optimization_level=0 --xla_cpu_use_fusion_emitters=false"
+    os.environ.setdefault("XLA_FLAGS", quick)
     # Grappler, too, takes a quarter of the time from a graph's making to the end of its first run. It is
     # on in processes of their own.
     tf.config.optimizer.set_experimental_options({"disable_meta_optimizer": True})
@@ -123,9 +127,9 @@ def _server():
     context = multiprocessing.get_context("forkserver")
     ours = ["t2t_keras.training", "t2t_keras.export", "t2t_keras.problems"]
     context.set_forkserver_preload(["tensorflow", "keras", "tensorflow_text", "sacrebleu", *ours])
-    os.environ["TF_CPP_MIN_LOG_LEVEL"] = "3"  # as every command does
-    multiprocessing.forkserver.ensure_running()
-    del os.environ["TF_CPP_MIN_LOG_LEVEL"]
+    # As every command does; without oneDNN, whose rewriting of graphs takes a quarter of a command's time.
+    with mock.patch.dict(os.environ, TF_CPP_MIN_LOG_LEVEL="3", TF_ENABLE_ONEDNN_OPTS="0"):
+        multiprocessing.forkserver.ensure_running()
     return context
 
 
