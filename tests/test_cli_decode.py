@@ -192,14 +192,13 @@ def test_words_that_must_appear_and_scores_of_tokens(base):
     (base / "two.en").write_text("".join(f"{line}\n" for line in lines[:2]))
     said = refusal(base, flags[0], f"--decode_from_file={base / 'two.en'}")
     assert f"{base / 'must.txt'} has 3 lines, but {base / 'two.en'} another number" in said
-    pairs = (f"{source}\t{text}\n" for source, (text, _) in zip(lines, fields, strict=True))
-    (base / "pairs").write_text("".join(pairs))
+    pairs = [f"{source}\t{text}" for source, (text, _) in zip(lines, fields, strict=True)]
+    (base / "pairs").write_text("\n".join(pairs))
     flags = (f"--score_file={base / 'pairs'}", f"--decode_to_file={base / 'scores'}")
     done = decode(base, "", *flags, "--token_scores")
     assert done.stdout == f"3 scores in {base / 'scores'}\n"
     scorer = PairScorer(load(base), encoders(base))
-    pairs = enumerate((base / "pairs").read_text().splitlines(), start=1)
-    wanted = [score.loss for score in scorer.score_lines(Line(*pair) for pair in pairs)]
+    wanted = [score.loss for score in scorer.score_lines(map(Line, (1, 2, 3), pairs))]
     scored = [line.split("\t") for line in (base / "scores").read_text().splitlines()]
     assert [float(loss) for loss, _ in scored] == pytest.approx(wanted, abs=2e-6)
     for (_, found), (loss, scores) in zip(fields, scored, strict=True):

@@ -152,6 +152,7 @@ def test_starting_at_a_step_equals_skipping_those_before(data_dir, split, hparam
 
 def test_the_number_of_threads_changes_nothing(data_dir):
     batches = dataset(Toy(), "train", data_dir, settings(), seed=7)
+    assert batches.options().autotune.enabled is False  # nor does TensorFlow choose it
     wanted = list(batches.take(90).as_numpy_iterator())
     for threads in (1, 7):
         options = tf.data.Options()

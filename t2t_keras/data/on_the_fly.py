@@ -12,7 +12,14 @@ from t2t_keras import registry
 from t2t_keras.data import text_problem
 from t2t_keras.data.generation import samples_by_split
 from t2t_keras.data.problem import DatasetSplit, shards_by_split
-from t2t_keras.data.reading import START_STEP, BatchOptions, SplitBatches, plain_errors, unconverted
+from t2t_keras.data.reading import (
+    START_STEP,
+    BatchOptions,
+    SplitBatches,
+    plain_errors,
+    unconverted,
+    untuned,
+)
 from t2t_keras.data.text_problem import PathLike, Text2ClassProblem, Text2TextProblem
 from t2t_keras.errors import UserError, explained
 from t2t_keras.ids import EOS_ID
@@ -118,7 +125,7 @@ class TextBatches(SplitBatches):
                 self._hp.batch_shuffle_size, seed=self.options.seed, reshuffle_each_iteration=False
             )
         batches = batches.skip(start_step)
-        return batches.map(self._finished).prefetch(tf.data.AUTOTUNE)
+        return untuned(batches.map(self._finished).prefetch(tf.data.AUTOTUNE))
 
     def _examples(self, endless: bool, shuffle: bool) -> tf.data.Dataset:
         """Returns `{"inputs": [S], "targets": [T], "bucket": []}` for each example of allowed length.

@@ -410,6 +410,19 @@ def unconverted(function):
     return call
 
 
+def untuned(dataset: tf.data.Dataset) -> tf.data.Dataset:
+    """Returns a dataset whose iterators end without delay.
+
+    TensorFlow tunes buffers in a thread of each iterator, at intervals that grow to a minute. The thread
+    may miss that its iterator ends, which then takes until the interval is over.
+    """
+    import tensorflow as tf
+
+    options = tf.data.Options()
+    options.autotune.enabled = False
+    return dataset.with_options(options)
+
+
 @unconverted
 def trim_padding(batches: tf.data.Dataset) -> tf.data.Dataset:
     """Removes the columns that are padding in every row, from each side separately.
@@ -631,7 +644,7 @@ class Batches(SplitBatches):
             lambda step: tf.numpy_function(self._planned, [step], [tf.int64, tf.int32])
         )
         batches = plans.map(self._read, num_parallel_calls=tf.data.AUTOTUNE, deterministic=True)
-        return batches.prefetch(tf.data.AUTOTUNE)
+        return untuned(batches.prefetch(tf.data.AUTOTUNE))
 
     def _planned(self, step: np.int64) -> tuple[np.ndarray, np.ndarray]:
         """Returns this host's rows of a batch (-1 for rows of zeros) and the lengths [2] to pad to."""
