@@ -12,6 +12,7 @@ os.environ.setdefault("TF_ENABLE_ONEDNN_OPTS", "1")  # older processors have it 
 os.environ.pop("PYTHONDONTWRITEBYTECODE", None)  # each process would compile what it imports
 
 import pytest
+import replicas
 import toy
 
 from t2t_keras import registry
@@ -43,11 +44,8 @@ def pytest_collection_modifyitems(items):
 @pytest.fixture
 def eagerly():
     """Runs operations one by one: for a few steps of a model whose graph is not what is tested."""
-    import tensorflow as tf
-
-    tf.config.run_functions_eagerly(True)
-    yield
-    tf.config.run_functions_eagerly(False)
+    with replicas.eagerly():
+        yield
 
 
 @pytest.fixture(autouse=True, scope="module")

@@ -71,8 +71,10 @@ def eagerly():
     import tensorflow as tf
 
     tf.config.run_functions_eagerly(True)
-    yield
-    tf.config.run_functions_eagerly(False)
+    try:
+        yield
+    finally:
+        tf.config.run_functions_eagerly(False)
 
 
 def flat(variables):

@@ -7,6 +7,7 @@ import golden
 import keras
 import numpy as np
 import pytest
+import replicas
 import tensorflow as tf
 from golden import up_to_eos
 from networks import SOURCE, log_probabilities, search_model, small_model
@@ -234,11 +235,8 @@ def test_a_graph_of_one_layer_equals_eager(grappler, overrides, model_class, dty
     source = model.encode_source(SOURCE)
     logits = in_a_graph(source)
     assert logits.shape == (4, 5, 23)
-    tf.config.run_functions_eagerly(True)
-    try:
+    with replicas.eagerly():
         eager = in_a_graph(source)
-    finally:
-        tf.config.run_functions_eagerly(False)
     tolerance = {"float32": 1e-6, "mixed_bfloat16": 2e-2, "mixed_float16": 2e-3}[dtype]
     np.testing.assert_allclose(logits, eager, atol=tolerance * np.abs(eager).max())
 

@@ -110,19 +110,18 @@ def quick_graphs():
 
     # Graphs are many objects, seldom garbage: to look through all of them as often as Python does takes a
     # quarter of the time, and Keras does for each layer that it quantizes.
-    gc.freeze()
+    gc.freeze()  # and what comes is collected while it is young, unless somebody says 2
     gc.set_threshold(50_000, 50, 1_000)
     gc.collect = lambda generation=1, collect=gc.collect: collect(generation)
     # XLA's programs run shorter than it compiles them.
     quick = "--xla_backend_optimization_level=0 --xla_cpu_use_fusion_emitters=false"
     os.environ.setdefault("XLA_FLAGS", quick)
-    # Grappler, too, takes a quarter of the time from a graph's making to the end of its first run. It is
-    # on in processes of their own.
+    # Grappler, too, takes a quarter of a graph's time to the end of its first run. It is on elsewhere.
     tf.config.optimizer.set_experimental_options({"disable_meta_optimizer": True})
 
 
 @functools.cache
-def _server():
+def server():
     """Processes of it are forks of one that has imported what is slow to import."""
     context = multiprocessing.get_context("forkserver")
     ours = ["t2t_keras.training", "t2t_keras.export", "t2t_keras.problems"]
@@ -152,7 +151,7 @@ class start:
         self.standard[0].write_text(input)
         environment = dict(os.environ if env is None else env)
         given = argv, cwd or Path.cwd(), environment, self.standard, eagerly
-        self.process = _server().Process(target=_become, args=given)
+        self.process = server().Process(target=_become, args=given)
         self.process.start()
 
     def end(self):

@@ -413,8 +413,8 @@ def unconverted(function):
 def untuned(dataset: tf.data.Dataset) -> tf.data.Dataset:
     """Returns a dataset whose iterators end without delay.
 
-    TensorFlow tunes buffers in a thread of each iterator, at intervals that grow to a minute. The thread
-    may miss that its iterator ends, which then takes until the interval is over.
+    TensorFlow tunes buffers in a thread of each iterator, at intervals that double. The thread may miss
+    that its iterator ends, which then takes until the interval is over.
     """
     import tensorflow as tf
 
