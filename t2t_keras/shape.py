@@ -129,14 +129,25 @@ def custom_gradient(function):
     return call
 
 
-def cross_entropy(logits, labels):
-    """Returns -log p of the labels [n], and its gradient by the logits [n, V] float32, p - onehot(label)."""
-    if ON_TENSORFLOW:  # one operation, which passes over the logits as rarely as can be
-        return tf.raw_ops.SparseSoftmaxCrossEntropyWithLogits(features=logits, labels=labels)
+def while_loop(condition, body, first):
+    """Keras's `ops.while_loop`, whose iterations do not overlap: what the next would keep is not in memory."""
+    if ON_TENSORFLOW:
+        return tf.while_loop(condition, body, first, parallel_iterations=1)
+    return ops.while_loop(condition, body, first)
+
+
+def cross_entropy(logits, labels, added=0.0):
+    """Returns -log p of the labels [n], and its gradient by the logits [n, V] float32, p - onehot(label).
+
+    `added` is added to the gradient of the label's logit. TensorFlow's own operation takes three times as long.
+    """
+    p = ops.softmax(logits, axis=-1)
     label = ops.expand_dims(labels, -1)
-    log_p = ops.log_softmax(logits, axis=-1)
-    gradient = ops.exp(log_p) - ops.cast(ops.arange(logits.shape[-1]) == label, "float32")
-    return -ops.squeeze(ops.take_along_axis(log_p, label, axis=-1), -1), gradient
+    of_label, p_of_label = (ops.take_along_axis(x, label, axis=-1)[:, 0] for x in (logits, p))
+    log_of_sum = ops.max(logits, axis=-1) - ops.log(ops.max(p, axis=-1))
+    places = ops.stack([ops.arange(shape_of(labels)[0], dtype=labels.dtype), labels], axis=-1)
+    gradient = ops.scatter_update(p, places, p_of_label - 1.0 + added)
+    return log_of_sum - of_label, gradient
 
 
 def grown(values, new, i=None):

@@ -185,7 +185,7 @@ class FeedForward(SettingsLayer):
 
     def build(self, x_shape):
         hidden = x_shape[-1]
-        self.conv1 = self.dense_part("conv1", hidden, self.filter_size, activation="relu")
+        self.conv1 = self.dense_part("conv1", hidden, self.filter_size)
         self.conv2 = self.dense_part("conv2", self.filter_size, hidden)
         self.built = True
 
@@ -193,8 +193,11 @@ class FeedForward(SettingsLayer):
         # On [B*T, D] a dense layer adds far fewer operations to a graph of unknown sizes.
         rows = x if self.dropout.broadcast_dims else ops.reshape(x, (-1, x.shape[-1]))
         one = x.shape[1] == 1  # query, in a step of decoding
-        y = dense(self.conv1, rows, apart=one)
-        y = dense(self.conv2, self.dropout(y, training=training), apart=one)
+        y = self.dropout(dense(self.conv1, rows, apart=one), training=training)
+        if self.conv1.activation is keras.activations.linear:  # else a user's own, instead of relu
+            # The same after dropout as before it: the gradient keeps one tensor [B*T, F] less.
+            y = ops.relu(y)
+        y = dense(self.conv2, y, apart=one)
         known = all(x.shape[1:])  # in a decoding step: -1 then needs no operation
         return ops.reshape(y, (-1, *x.shape[1:]) if known else shape_of(x))
 
