@@ -286,10 +286,9 @@ class Int8Matrix:
     def _product(self, x):
         import tensorflow as tf
 
-        largest = tf.reduce_max(tf.abs(x), -1, keepdims=True)  # [n, 1]
-        scale = tf.maximum(largest, 1e-30) / 127
-        # oneDNN needs rows in 0..255: 128 is added here and subtracted in the bias.
-        rows = tf.bitcast(tf.cast(tf.round(x / scale) + 128, tf.uint8), tf.quint8)
+        largest = tf.maximum(tf.reduce_max(tf.abs(x), -1, keepdims=True), 1e-30)  # [n, 1]
+        # oneDNN needs rows in 0..255: 128 is added here and subtracted in the bias; 0.5 rounds.
+        rows = tf.bitcast(tf.cast(x * (127 / largest) + 128.5, tf.uint8), tf.quint8)
         y = tf.raw_ops.QuantizedMatMulWithBiasAndDequantize(
             a=rows,
             b=tf.constant(self.weights.view(tf.qint8.as_numpy_dtype)),
@@ -303,7 +302,8 @@ class Int8Matrix:
             Toutput=tf.float32,
             input_quant_mode="SCALED",
         )
-        return y * (scale * self.scales)
+        # One after the other: their product would be another tensor [n, N].
+        return y * largest * (self.scales / 127)
 
     @functools.cached_property
     def _shared_product(self):
