@@ -26,12 +26,11 @@ RESIDUAL = random_tensor(2, 5, 8, seed=1)
 def test_feed_forward_by_hand():
     layer = FeedForward(filter_size=2)
     layer.build((None, None, 1))
-    layer.conv1.kernel.assign([[1, -1]])
-    layer.conv1.bias.assign([0, 2])
-    layer.conv2.kernel.assign([[10], [100]])
-    layer.conv2.bias.assign([0.5])
+    layer.set_weights([np.array(w) for w in ([[1, -1]], [0, 2], [[10], [100]], [0.5])])
     x = np.array([[[3], [-1], [0]]], "float32")  # relu: [3, 0], [0, 3], [0, 2]
     np.testing.assert_allclose(layer(x)[0, :, 0], [30.5, 300.5, 200.5])
+    layer.conv1.activation = keras.ops.abs  # a user's own, instead of relu
+    np.testing.assert_allclose(layer(x)[0, :, 0], [130.5, 310.5, 200.5])
 
 
 class Doubled(keras.layers.Dense):

@@ -158,6 +158,8 @@ class Dropout(SettingsLayer):
 class FeedForward(SettingsLayer):
     """The position-wise feed-forward network (section 3.3), relu(x W1 + b1) W2 + b2: T2T's `dense_relu_dense`.
 
+    An activation that a user gives its part `conv1` takes relu's place.
+
     Args:
         filter_size: F, the inner depth.
         dropout: rate on the inner activations (T2T's `relu_dropout`).
@@ -194,8 +196,8 @@ class FeedForward(SettingsLayer):
         rows = x if self.dropout.broadcast_dims else ops.reshape(x, (-1, x.shape[-1]))
         one = x.shape[1] == 1  # query, in a step of decoding
         y = self.dropout(dense(self.conv1, rows, apart=one), training=training)
-        if self.conv1.activation is keras.activations.linear:  # else a user's own, instead of relu
-            # The same after dropout as before it: the gradient keeps one tensor [B*T, F] less.
+        if self.conv1.activation is keras.activations.linear:
+            # The same after dropout as before it: one tensor [B*T, F] less is kept for the gradient.
             y = ops.relu(y)
         y = dense(self.conv2, y, apart=one)
         known = all(x.shape[1:])  # in a decoding step: -1 then needs no operation
