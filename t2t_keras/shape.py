@@ -62,7 +62,7 @@ FEW_ROWS = 6
 COLUMNS = None if _is_intel() else 32
 """Up to how many rows are multiplied faster with a matrix in blocks of columns; and C, their width.
 
-None: the whole matrix is one block. An EPYC reads blocks of 32 up to twice as fast, a Xeon none of them.
+None: the whole matrix is one block. Blocks of 32 are up to twice as fast on an EPYC, and slower on a Xeon.
 """
 
 
