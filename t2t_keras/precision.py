@@ -243,8 +243,9 @@ def multiply(x, matrix):
 def dense(layer, x, apart=False):
     """Applies a `Dense` layer to [..., D], in 8 bits if that is its policy.
 
-    With `apart`, TensorFlow does not join product and bias, of a layer with one: for a single row the
-    joint operation is slower.
+    [N, D] is multiplied as a batch of one matrix: oneDNN computes the gradients of such a product faster.
+    With `apart`, of a single query in each row, it is a plain product, which TensorFlow does not join with
+    the bias: the joint operation is slower.
     """
     if isinstance(layer.dtype_policy, EightBits):
         y = multiply(x, layer.dtype_policy.matrix(layer, lambda: layer.kernel))
@@ -253,12 +254,18 @@ def dense(layer, x, apart=False):
     if blocks and layer in blocks:
         y = multiply(x, blocks[layer])
         return layer.activation(y if layer.bias is None else y + layer.bias)
-    # What a subclass of `Dense` or a quantized one does more is its own.
-    plain = type(layer) is keras.layers.Dense and not layer.quantization_mode
-    if not apart or not plain or layer.bias is None:
+    # What a subclass of `Dense`, a quantized or an unbuilt one does more is its own.
+    plain = type(layer) is keras.layers.Dense and layer.built and len(x.shape) == 2
+    if not plain or layer.quantization_mode or layer.activity_regularizer:
         return layer(x)
-    x, kernel, bias = (ops.cast(t, layer.compute_dtype) for t in (x, layer.kernel, layer.bias))
-    return layer.activation(ops.squeeze(ops.expand_dims(ops.matmul(x, kernel), 0) + bias, 0))
+    x, kernel = (ops.cast(t, layer.compute_dtype) for t in (x, layer.kernel))
+    if apart:
+        y = ops.expand_dims(ops.matmul(x, kernel), 0)
+    else:
+        y = ops.matmul(ops.expand_dims(x, 0), ops.expand_dims(kernel, 0))
+    if layer.bias is not None:
+        y = y + ops.cast(layer.bias, y.dtype)
+    return layer.activation(ops.squeeze(y, 0))
 
 
 LARGEST_WEIGHT = 64

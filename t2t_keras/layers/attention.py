@@ -172,7 +172,7 @@ class MultiHeadAttention(SettingsLayer):
         )
         rows = moved(context, 2, 1)  # [B, H, T, C] -> [B, T, H, C]
         rows = ops.reshape(rows, (-1, context.shape[1] * context.shape[3]))  # [B*T, H*C]
-        output = dense(self.output_transform, rows)
+        output = dense(self.output_transform, rows, apart=query.shape[1] == 1)
         output = ops.reshape(output, (*sizes, output.shape[-1]))  # [B, T, D]
         return (output, weights) if return_attention_weights else output
 
@@ -255,7 +255,8 @@ class MultiHeadAttention(SettingsLayer):
     def _heads(self, projection, x, sizes, scale=None):
         """Projects [B, T, D] and splits it into heads, [B, H, T, C]; `sizes` are B and T."""
         # On [B*T, D] a dense layer adds far fewer operations to a graph of unknown sizes.
-        y = dense(projection, ops.reshape(x, (-1, x.shape[-1])))  # [B*T, H*C]
+        rows = ops.reshape(x, (-1, x.shape[-1]))
+        y = dense(projection, rows, apart=x.shape[1] == 1)  # [B*T, H*C]
         if scale is not None:
             # Before the heads are split: on CPU, TensorFlow 2.21 wrongly fuses a multiplication right
             # before the matrix product of a decoding loop, and returns an empty tensor.
