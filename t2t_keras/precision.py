@@ -240,12 +240,11 @@ def multiply(x, matrix):
     return ops.reshape(y, (*shape_of(x)[:-1], y.shape[-1]))
 
 
-def dense(layer, x, apart=False):
+def dense(layer, x):
     """Applies a `Dense` layer to [..., D], in 8 bits if that is its policy.
 
-    [N, D] is multiplied as a batch of one matrix: oneDNN computes the gradients of such a product faster.
-    With `apart`, of a single query in each row, it is a plain product, which TensorFlow does not join with
-    the bias: the joint operation is slower.
+    `joined` gives x the form that is multiplied fastest. TensorFlow does not join the product of [N, D] with
+    the bias: for a single row the joint operation is slower.
     """
     if isinstance(layer.dtype_policy, EightBits):
         y = multiply(x, layer.dtype_policy.matrix(layer, lambda: layer.kernel))
@@ -255,17 +254,19 @@ def dense(layer, x, apart=False):
         y = multiply(x, blocks[layer])
         return layer.activation(y if layer.bias is None else y + layer.bias)
     # What a subclass of `Dense`, a quantized or an unbuilt one does more is its own.
-    plain = type(layer) is keras.layers.Dense and layer.built and len(x.shape) == 2
-    if not plain or layer.quantization_mode or layer.activity_regularizer:
+    plain = type(layer) is keras.layers.Dense and layer.built and not layer.quantization_mode
+    flat = len(x.shape) == 2
+    if not plain or layer.activity_regularizer or not (flat or x.shape[0] == 1):
         return layer(x)
     x, kernel = (ops.cast(t, layer.compute_dtype) for t in (x, layer.kernel))
-    if apart:
+    if flat:
         y = ops.expand_dims(ops.matmul(x, kernel), 0)
     else:
-        y = ops.matmul(ops.expand_dims(x, 0), ops.expand_dims(kernel, 0))
+        y = ops.matmul(x, ops.expand_dims(kernel, 0))
     if layer.bias is not None:
         y = y + ops.cast(layer.bias, y.dtype)
-    return layer.activation(ops.squeeze(y, 0))
+    y = layer.activation(y)
+    return ops.squeeze(y, 0) if flat else y
 
 
 LARGEST_WEIGHT = 64

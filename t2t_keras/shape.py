@@ -26,6 +26,15 @@ def shape_of(x) -> list[Any]:
     return [known or size for known, size in zip(x.shape, sizes, strict=True)]
 
 
+def joined(x, depth):
+    """Reshapes [B, T, ...] for a dense layer: to one matrix, [1, B*T, D], or for a single query to [B, D].
+
+    A dense layer adds far fewer operations to a graph of unknown sizes then, and oneDNN computes the
+    gradients of a batch of one matrix faster than those of a matrix.
+    """
+    return ops.reshape(x, (-1, depth) if x.shape[1] == 1 else (1, -1, depth))
+
+
 def take(values, index):
     """Gathers along an axis, with a separate index for each row: TensorFlow's `gather`.
 

@@ -15,7 +15,7 @@ from keras import ops
 from t2t_keras.ids import PAD_ID
 from t2t_keras.layers.masks import MASKED
 from t2t_keras.precision import dense, dtype_config, fixed, multiply, policy_of_part
-from t2t_keras.shape import custom_gradient, shape_of
+from t2t_keras.shape import custom_gradient, joined, shape_of
 
 KeepMask = Callable[[Any, float], Any]
 """`keep_mask(shape, rate)` -> boolean tensor of `shape`, False with probability `rate`.
@@ -192,14 +192,12 @@ class FeedForward(SettingsLayer):
         self.built = True
 
     def call(self, x, training=False):
-        # On [B*T, D] a dense layer adds far fewer operations to a graph of unknown sizes.
-        rows = x if self.dropout.broadcast_dims else ops.reshape(x, (-1, x.shape[-1]))
-        one = x.shape[1] == 1  # query, in a step of decoding
-        y = self.dropout(dense(self.conv1, rows, apart=one), training=training)
+        rows = x if self.dropout.broadcast_dims else joined(x, x.shape[-1])
+        y = self.dropout(dense(self.conv1, rows), training=training)
         if self.conv1.activation is keras.activations.linear:
             # The same after dropout as before it: one tensor [B*T, F] less is kept for the gradient.
             y = ops.relu(y)
-        y = dense(self.conv2, y, apart=one)
+        y = dense(self.conv2, y)
         known = all(x.shape[1:])  # in a decoding step: -1 then needs no operation
         return ops.reshape(y, (-1, *x.shape[1:]) if known else shape_of(x))
 
