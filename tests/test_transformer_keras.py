@@ -254,5 +254,5 @@ def test_dropout_sites_of_a_step():
     sublayers, attentions, networks = 2 + 2 * 3, 1 + 2 * 2, 1 + 2
     assert calls.count((3, 0.1)) == sublayers + 2
     assert calls.count((4, 0.2)) == attentions
-    assert calls.count((2, 0.3)) == networks  # of rows
+    assert calls.count((3, 0.3)) == networks  # of one matrix
     assert len(calls) == sublayers + 2 + attentions + networks
