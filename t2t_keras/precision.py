@@ -259,14 +259,11 @@ def dense(layer, x):
     if not plain or layer.activity_regularizer or not (flat or x.shape[0] == 1):
         return layer(x)
     x, kernel = (ops.cast(t, layer.compute_dtype) for t in (x, layer.kernel))
-    if flat:
-        y = ops.expand_dims(ops.matmul(x, kernel), 0)
-    else:
-        y = ops.matmul(x, ops.expand_dims(kernel, 0))
+    y = ops.matmul(x, kernel if flat else ops.expand_dims(kernel, 0))
     if layer.bias is not None:
-        y = y + ops.cast(layer.bias, y.dtype)
-    y = layer.activation(y)
-    return ops.squeeze(y, 0) if flat else y
+        bias = ops.cast(layer.bias, y.dtype)
+        y = ops.squeeze(ops.expand_dims(y, 0) + bias, 0) if flat else y + bias
+    return layer.activation(y)
 
 
 LARGEST_WEIGHT = 64
