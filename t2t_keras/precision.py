@@ -243,7 +243,7 @@ def multiply(x, matrix):
 def dense(layer, x):
     """Applies a `Dense` layer to [..., D], in 8 bits if that is its policy.
 
-    `joined` gives x the form that is multiplied fastest. TensorFlow does not join the product of [N, D] with
+    `flattened` gives x the form that is multiplied fastest. TensorFlow does not join the product of [N, D] with
     the bias: for a single row the joint operation is slower.
     """
     if isinstance(layer.dtype_policy, EightBits):

@@ -26,7 +26,7 @@ def shape_of(x) -> list[Any]:
     return [known or size for known, size in zip(x.shape, sizes, strict=True)]
 
 
-def joined(x, depth):
+def flattened(x, depth):
     """Reshapes [B, T, ...] for a dense layer: to one matrix, [1, B*T, D], or for a single query to [B, D].
 
     A dense layer adds far fewer operations to a graph of unknown sizes then, and oneDNN computes the

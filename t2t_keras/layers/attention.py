@@ -10,7 +10,7 @@ from keras import ops
 from t2t_keras.layers.masks import AttentionMask, distances
 from t2t_keras.layers.sublayers import Dropout, SettingsLayer
 from t2t_keras.precision import dense, fixed, multiply
-from t2t_keras.shape import grown, joined, matmul, moved, shape_of, softmax
+from t2t_keras.shape import flattened, grown, matmul, moved, shape_of, softmax
 
 
 @dataclasses.dataclass(eq=False)
@@ -171,7 +171,7 @@ class MultiHeadAttention(SettingsLayer):
             queries, seen["k"], seen["v"], attention_mask, training=training
         )
         rows = moved(context, 2, 1)  # [B, H, T, C] -> [B, T, H, C]
-        output = dense(self.output_transform, joined(rows, rows.shape[2] * rows.shape[3]))
+        output = dense(self.output_transform, flattened(rows, rows.shape[2] * rows.shape[3]))
         output = ops.reshape(output, (*sizes, output.shape[-1]))  # [B, T, D]
         return (output, weights) if return_attention_weights else output
 
@@ -253,7 +253,7 @@ class MultiHeadAttention(SettingsLayer):
 
     def _heads(self, projection, x, sizes, scale=None):
         """Projects [B, T, D] and splits it into heads, [B, H, T, C]; `sizes` are B and T."""
-        y = dense(projection, joined(x, x.shape[-1]))  # [1, B*T, H*C]
+        y = dense(projection, flattened(x, x.shape[-1]))  # [1, B*T, H*C]
         if scale is not None:
             # Before the heads are split: on CPU, TensorFlow 2.21 wrongly fuses a multiplication right
             # before the matrix product of a decoding loop, and returns an empty tensor.

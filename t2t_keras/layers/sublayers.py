@@ -15,7 +15,7 @@ from keras import ops
 from t2t_keras.ids import PAD_ID
 from t2t_keras.layers.masks import MASKED
 from t2t_keras.precision import dense, dtype_config, fixed, multiply, policy_of_part
-from t2t_keras.shape import custom_gradient, joined, shape_of
+from t2t_keras.shape import custom_gradient, flattened, shape_of
 
 KeepMask = Callable[[Any, float], Any]
 """`keep_mask(shape, rate)` -> boolean tensor of `shape`, False with probability `rate`.
@@ -192,7 +192,7 @@ class FeedForward(SettingsLayer):
         self.built = True
 
     def call(self, x, training=False):
-        rows = x if self.dropout.broadcast_dims else joined(x, x.shape[-1])
+        rows = x if self.dropout.broadcast_dims else flattened(x, x.shape[-1])
         y = self.dropout(dense(self.conv1, rows), training=training)
         if self.conv1.activation is keras.activations.linear:
             # The same after dropout as before it: one tensor [B*T, F] less is kept for the gradient.
