@@ -15,7 +15,7 @@ from keras import ops
 from keras.dtype_policies import DTypePolicy, DTypePolicyMap
 
 from t2t_keras.errors import UserError, require_one_of
-from t2t_keras.shape import matmul_of_few, shape_of
+from t2t_keras.shape import add_bias, matmul_of_few, shape_of
 
 PRECISIONS = ("float32", "bfloat16", "float16", "int8")
 
@@ -262,7 +262,7 @@ def dense(layer, x):
     y = ops.matmul(x, kernel if flat else ops.expand_dims(kernel, 0))
     if layer.bias is not None:
         bias = ops.cast(layer.bias, y.dtype)
-        y = ops.squeeze(ops.expand_dims(y, 0) + bias, 0) if flat else y + bias
+        y = ops.squeeze(ops.expand_dims(y, 0) + bias, 0) if flat else add_bias(y, bias)
     return layer.activation(y)
 
 

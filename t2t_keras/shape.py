@@ -154,6 +154,18 @@ def custom_gradient(function):
     return call
 
 
+def sum_of_rows(x):
+    """Sums [..., D] over all axes but the last: TensorFlow takes a third of its own sum's time so."""
+    if ON_TENSORFLOW:
+        return tf.raw_ops.BiasAddGrad(out_backprop=x)
+    return ops.sum(x, list(range(len(x.shape) - 1)))
+
+
+def add_bias(x, bias):
+    """Adds [D] to [..., D]; the gradient of the bias is a `sum_of_rows`."""
+    return tf.nn.bias_add(x, bias) if ON_TENSORFLOW else x + bias
+
+
 def while_loop(condition, body, first):
     """Keras's `ops.while_loop`, whose iterations do not overlap: what the next would keep is not in memory."""
     if ON_TENSORFLOW:

@@ -242,22 +242,23 @@ class PhiloxKeepMask:
         # The operation increments the low half for the numbers of one mask.
         self.counter = tf.stack([tf.constant(0, tf.uint64), seeds[1]])
         self.calls = 0
+        self.rounding = tf.cast(self._words([], CALL_SITES - 1), tf.float32) * 2.0**-32  # [0, 1)
+
+    def _words(self, shape, call):
+        counter = self.counter + tf.constant([0, call], tf.uint64)
+        return tf.raw_ops.StatelessRandomUniformFullIntV2(
+            shape=shape, key=self.key, counter=counter, alg=_PHILOX, dtype=tf.uint32
+        )
 
     def __call__(self, shape, rate):
-        # 16 bits per element halve the random numbers to draw; a rate of 0.1 becomes 0.100006.
-        even = [axis for axis, size in enumerate(shape) if isinstance(size, int) and size % 2 == 0]
-        halved = [size // 2 if [axis] == even[:1] else size for axis, size in enumerate(shape)]
-        words = tf.raw_ops.StatelessRandomUniformFullIntV2(
-            shape=halved,
-            key=self.key,
-            counter=self.counter + tf.constant([0, self.calls], tf.uint64),
-            alg=_PHILOX,
-            dtype=tf.uint32,
-        )
+        # 8 bits per element quarter the random numbers to draw; how many of their 256 values are zeroed is
+        # rounded at random once a step, so that every element's probability is `rate` (255/256 at most).
+        whole = [axis for axis, size in enumerate(shape) if isinstance(size, int) and size % 4 == 0]
+        words = [size // 4 if [axis] == whole[:1] else size for axis, size in enumerate(shape)]
+        bits = tf.bitcast(self._words(words, self.calls), tf.uint8)  # [..., 4]
         self.calls += 1
-        bits = tf.bitcast(words, tf.uint16)  # halved shape -> [..., 2]
-        bits = tf.reshape(bits, shape) if even else bits[..., 0]
-        return bits >= tf.constant(round(rate * 2**16), tf.uint16)
+        bits = tf.reshape(bits, shape) if whole else bits[..., 0]
+        return bits >= tf.saturate_cast(tf.floor(256 * rate + self.rounding), tf.uint8)
 
 
 # Training state that some settings add; create it in the strategy's scope
