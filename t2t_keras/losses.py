@@ -14,14 +14,7 @@ from keras import ops
 from t2t_keras.errors import UserError
 from t2t_keras.ids import PAD_ID
 from t2t_keras.settings import HParams
-from t2t_keras.shape import (
-    cross_entropy,
-    custom_gradient,
-    matmul,
-    shape_of,
-    sum_of_rows,
-    while_loop,
-)
+from t2t_keras.shape import cross_entropy, custom_gradient, matmul, row_sum, shape_of, while_loop
 
 __all__ = [
     *("TokenFit", "class_accuracy", "class_cross_entropy", "padded_cross_entropy"),
@@ -99,7 +92,7 @@ def _joined(label_smoothing: float, count_right: bool):
         low = label_smoothing / (vocab_size - 1)
         # A batch of one matrix, here and in x: oneDNN multiplies transposed ones faster so.
         rows = ops.expand_dims(ops.cast(table, x.dtype), 0)
-        of_rows, number = sum_of_rows(table), shape_of(x)[0]
+        sum_of_rows, number = row_sum(table), shape_of(x)[0]
         blocks = number // (BLOCK_POSITIONS + 1) + 1
         size = (number + blocks - 1) // blocks
         missing = blocks * size - number
@@ -113,20 +106,20 @@ def _joined(label_smoothing: float, count_right: bool):
             label, weight = labels[i], weights[i]
             logits = ops.cast(matmul(x[i], rows, transpose=True)[0], "float32")  # [n, V]
             losses, gradient = cross_entropy(logits, label, low * vocab_size)
-            of_label = vocab_size * ops.take(table, label, axis=0) - of_rows  # [n, D]
+            of_label = vocab_size * ops.take(table, label, axis=0) - sum_of_rows  # [n, D]
             losses = losses + low * ops.sum(ops.cast(x[i], "float32") * of_label, axis=-1)
             loss = loss + ops.sum(losses * weight)
             if count_right:
                 is_right = ops.cast(ops.argmax(logits, axis=-1), label.dtype) == label
                 right = right + ops.sum(ops.cast(is_right, "float32") * weight)
             gradient = ops.expand_dims(ops.cast(gradient, rows.dtype), 0)
-            of_x = ops.matmul(gradient, rows)[0] - ops.cast(low * of_rows, rows.dtype)
+            of_x = ops.matmul(gradient, rows)[0] - ops.cast(low * sum_of_rows, rows.dtype)
             of_x = of_x * ops.cast(weight, rows.dtype)[:, None]
             of_table = ops.matmul(ops.swapaxes(gradient, 1, 2), weighted[i])[0]
             dx = ops.where(places == i, of_x, dx)
             return i + 1, loss, right, dx, dtable + ops.cast(of_table, "float32")
 
-        zero, sum_of_x = ops.zeros(()), sum_of_rows(ops.cast(weighted, "float32"))
+        zero, sum_of_x = ops.zeros(()), row_sum(ops.cast(weighted, "float32"))
         dtable = ops.broadcast_to(-low * sum_of_x, table.shape)
         first = (0, zero, zero, ops.zeros_like(x), dtable)
         _, loss, right, dx, dtable = while_loop(lambda i, *_: i < blocks, add, first)

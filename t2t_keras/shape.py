@@ -154,15 +154,15 @@ def custom_gradient(function):
     return call
 
 
-def sum_of_rows(x):
-    """Sums [..., D] over all axes but the last: TensorFlow takes a third of its own sum's time so."""
+def row_sum(x):
+    """Sums [..., D] over all axes but the last. This operation takes a third of TensorFlow's sum's time."""
     if ON_TENSORFLOW:
         return tf.raw_ops.BiasAddGrad(out_backprop=x)
     return ops.sum(x, list(range(len(x.shape) - 1)))
 
 
 def add_bias(x, bias):
-    """Adds [D] to [..., D]; the gradient of the bias is a `sum_of_rows`."""
+    """Adds [D] to [..., D]; the gradient of the bias is a `row_sum`."""
     return tf.nn.bias_add(x, bias) if ON_TENSORFLOW else x + bias
 
 

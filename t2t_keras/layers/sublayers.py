@@ -15,7 +15,7 @@ from keras import ops
 from t2t_keras.ids import PAD_ID
 from t2t_keras.layers.masks import MASKED
 from t2t_keras.precision import dense, dtype_config, fixed, multiply, policy_of_part
-from t2t_keras.shape import custom_gradient, flattened, shape_of, sum_of_rows
+from t2t_keras.shape import custom_gradient, flattened, shape_of, row_sum
 
 KeepMask = Callable[[Any, float], Any]
 """`keep_mask(shape, rate)` -> boolean tensor of `shape`, False with probability `rate`.
@@ -243,7 +243,7 @@ def _normalise_in_training(epsilon: float):
             dy = args[-1] if upstream is None else upstream
             g = dy * gamma
             dx = (g - _mean(g) - h * _mean(g * h)) * inverse
-            return dx, sum_of_rows(dy * h), sum_of_rows(dy)
+            return dx, row_sum(dy * h), row_sum(dy)
 
         return y, backward
 
