@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import functools
+import math
 from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
 
@@ -24,8 +25,6 @@ from t2t_keras.optimizers import Adam, AdamW, MultistepAdam, with_weight_decay
 
 CALL_SITES = 1 << 16
 """Upper bound of dropout calls in one step, which keeps the seeds of two steps apart."""
-
-_PHILOX = 1  # `alg` of TensorFlow's random operations
 
 
 class StepSums(NamedTuple):
@@ -231,7 +230,7 @@ def mask_seeds(seed: int, step):
 
 
 class PhiloxKeepMask:
-    """A `KeepMask` that uses raw Philox bits, which are the same with and without XLA.
+    """A `KeepMask` that uses raw bits of Philox (`alg` 1), which are the same with and without XLA.
 
     Of seeds [2] int64, the n-th mask uses [seeds[0], seeds[1] + n].
     """
@@ -247,17 +246,16 @@ class PhiloxKeepMask:
     def _words(self, shape, call):
         counter = self.counter + tf.constant([0, call], tf.uint64)
         return tf.raw_ops.StatelessRandomUniformFullIntV2(
-            shape=shape, key=self.key, counter=counter, alg=_PHILOX, dtype=tf.uint32
+            shape=shape, key=self.key, counter=counter, alg=1, dtype=tf.uint32
         )
 
     def __call__(self, shape, rate):
         # 8 bits per element quarter the random numbers to draw; how many of their 256 values are zeroed is
         # rounded at random once a step, so that every element's probability is `rate` (255/256 at most).
-        whole = [axis for axis, size in enumerate(shape) if isinstance(size, int) and size % 4 == 0]
-        words = [size // 4 if [axis] == whole[:1] else size for axis, size in enumerate(shape)]
-        bits = tf.bitcast(self._words(words, self.calls), tf.uint8)  # [..., 4]
+        number = math.prod(shape)
+        bits = tf.bitcast(self._words([(number + 3) // 4], self.calls), tf.uint8)  # [words, 4]
         self.calls += 1
-        bits = tf.reshape(bits, shape) if whole else bits[..., 0]
+        bits = tf.reshape(tf.reshape(bits, [-1])[:number], shape)
         return bits >= tf.saturate_cast(tf.floor(256 * rate + self.rounding), tf.uint8)
 
 
