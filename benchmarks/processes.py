@@ -1,10 +1,14 @@
 """Runs measurements in separate processes, each with the Python of its library."""
 
+import itertools
 import json
 import os
 import subprocess
 import sys
+import tempfile
 from pathlib import Path
+
+from step_timing import TURN
 
 HERE = Path(__file__).parent
 TIMEOUT = 900
@@ -31,16 +35,83 @@ class Results(list):
 
 def measured(python: str, script: str, spec: dict) -> dict:
     """Runs a script of this folder with a job and returns the JSON of its last line, or {"failure": why}."""
-    command = [python, str(HERE / script), json.dumps(spec)]
     load = os.getloadavg()[0]
-    environment = {"TF_ENABLE_ONEDNN_OPTS": "1", **os.environ}  # as our commands have it
     try:
         done = subprocess.run(
-            command, env=environment, capture_output=True, text=True, check=False, timeout=TIMEOUT
+            command(python, script, spec),
+            env=environment(),
+            capture_output=True,
+            text=True,
+            check=False,
+            timeout=TIMEOUT,
         )
     except subprocess.TimeoutExpired:
         return {"failure": f"not done after {TIMEOUT} seconds"}
-    if done.returncode:
-        lines = done.stderr.strip().splitlines() or [f"exit code {done.returncode}"]
+    return told(done.returncode, done.stdout, done.stderr, load)
+
+
+def measured_in_turn(jobs: list[tuple[str, str, dict]]) -> list[dict]:
+    """Does the same for several jobs that `step_timing.answer` answers; their steps alternate.
+
+    So the ratios hold on a machine whose speed changes within minutes, too. The processes live side by
+    side: memory has to hold them all.
+    """
+    running = [Stepping(*job) for job in jobs]
+    for order in itertools.cycle([running, running[::-1]]):  # none always follows another
+        if not any(process.alive for process in running):
+            break
+        for process in order:
+            process.step()
+    return [process.result() for process in running]
+
+
+class Stepping:
+    """A process that waits for its turn before each step."""
+
+    def __init__(self, *job):
+        python, script, spec = self.job = job
+        self.load, self.lines = os.getloadavg()[0], [""]
+        self.errors = tempfile.TemporaryFile("w+")
+        self.process = subprocess.Popen(
+            command(python, script, {**spec, "in_turn": True}),
+            env=environment(),
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=self.errors,
+            text=True,
+        )
+        self.alive = self._until_turn()
+
+    def step(self) -> None:
+        if self.alive:
+            self.process.stdin.write("\n")
+            self.process.stdin.flush()
+            self.alive = self._until_turn()
+
+    def result(self) -> dict:
+        self.errors.seek(0)
+        return told(self.process.wait(), self.lines[-1], self.errors.read(), self.load)
+
+    def _until_turn(self) -> bool:
+        """Waits until the process asks for its turn; returns False at its end."""
+        for line in self.process.stdout:
+            if line == TURN:
+                return True
+            self.lines.append(line)
+        return False
+
+
+def command(python: str, script: str, spec: dict) -> list[str]:
+    return [python, str(HERE / script), json.dumps(spec)]
+
+
+def environment() -> dict[str, str]:
+    return {"TF_ENABLE_ONEDNN_OPTS": "1", **os.environ}  # as our commands have it
+
+
+def told(returncode: int, output: str, errors: str, load: float) -> dict:
+    """Returns what a process measured, or {"failure": why}."""
+    if returncode:
+        lines = errors.strip().splitlines() or [f"exit code {returncode}"]
         return {"failure": lines[-1][:200]}
-    return {**json.loads(done.stdout.splitlines()[-1]), "load_before": load}
+    return {**json.loads(output.splitlines()[-1]), "load_before": load}

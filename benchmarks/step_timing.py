@@ -10,6 +10,8 @@ from typing import Any
 LABEL_SMOOTHING = 0.1
 DROPOUT = 0.1
 LEARNING_RATE = 1e-4
+TURN = "turn\n"
+"""What a process says before each step when others step in between; it waits for a line then."""
 
 
 def answer(make_step: Callable[[dict[str, Any]], tuple[Callable[[], Any], dict[str, Any]]]) -> None:
@@ -28,6 +30,9 @@ def answer(make_step: Callable[[dict[str, Any]], tuple[Callable[[], Any], dict[s
     step()  # in some libraries the second step compiles again or is slower
     seconds, cpu_seconds = [], []
     for _ in range(spec["steps"]):
+        if spec.get("in_turn"):
+            print(TURN, end="", flush=True)
+            sys.stdin.readline()
         start, cpu_start = time.perf_counter(), time.process_time()
         step()
         seconds.append(time.perf_counter() - start)

@@ -7,7 +7,8 @@ A step is forward, backward and Adam's update, with dropout and label smoothing 
 without padding, with one table for both languages and the softmax. Each implementation runs in a separate
 process: two warm-up steps, then several timed ones. Each round measures all implementations. The table
 shows the median of all steps of all rounds, the fastest step, and the CPU seconds of all cores together,
-which other load on the machine affects least. "peak" is the rate of matrix products that TensorFlow
+which other load on the machine affects least. With --in_turn the processes of a shape live side by side, if
+memory holds them, and step in turn, for machines whose speed changes. "peak" is the rate of matrix products that TensorFlow
 reaches on this machine at the same precision; the share of it counts 6 operations for each position and
 weight that it is multiplied with (without attention scores: see `step_of_t2t_keras.py`). Memory is
 the peak of the process, and the part of it that was used before the first step: libraries, weights, and
@@ -24,7 +25,7 @@ import argparse
 import statistics
 import sys
 
-from processes import MODELS, Results, measured
+from processes import MODELS, Results, measured, measured_in_turn
 
 WAYS = {
     "ours": ("t2t_keras", False),
@@ -59,6 +60,9 @@ def main() -> None:
     parser.add_argument("--vocab", type=int, default=33708, help="(%(default)s)")
     parser.add_argument("--steps", type=int, default=5, help="timed in each process (%(default)s)")
     parser.add_argument("--rounds", type=int, default=1, help="(%(default)s)")
+    parser.add_argument(
+        "--in_turn", action="store_true", help="lets the ways of a shape step in turn"
+    )
     parser.add_argument("--torch_python", help="a Python with torch and transformers")
     parser.add_argument("--opennmt_python", help="a Python with OpenNMT-tf")
     parser.add_argument("--keras_hub_python", help="a Python with keras-hub")
@@ -78,19 +82,26 @@ def main() -> None:
         for precision in args.precisions.split(","):
             add(results, sys.executable, "t2t_keras", spec_of(args, "peak", "tiny:1x1", precision))
             for shape in args.shapes.split(","):
+                jobs = []
                 for way in args.ways.split(","):
                     library, _ = WAYS[way]
                     if not pythons[library]:
                         if not number:
                             print(f"{NAMES[way]} left out: no Python given", file=sys.stderr)
                         continue
-                    add(results, pythons[library], library, spec_of(args, way, shape, precision))
+                    spec = spec_of(args, way, shape, precision)
+                    jobs.append((pythons[library], f"step_of_{library}.py", spec))
+                    if not args.in_turn:
+                        add(results, pythons[library], library, spec)
                     if args.data_dir and library == "t2t_keras":
                         real = {
                             key: getattr(args, key) for key in ("data_dir", "problem", "batches")
                         }
                         spec = {**spec_of(args, way, shape, precision), **real}
                         add(results, pythons[library], library, {**spec, "steps": 2})
+                if args.in_turn:
+                    for (*_, spec), found in zip(jobs, measured_in_turn(jobs), strict=True):
+                        report(results, spec, found)
     print_table(results)
 
 
@@ -112,8 +123,12 @@ def spec_of(args: argparse.Namespace, way: str, shape: str, precision: str) -> d
 
 
 def add(results: Results, python: str, library: str, spec: dict) -> None:
-    """Measures in a separate process; adds its result, or the reason why it failed."""
-    told = measured(python, f"step_of_{library}.py", spec)
+    """Measures in a separate process."""
+    report(results, spec, measured(python, f"step_of_{library}.py", spec))
+
+
+def report(results: Results, spec: dict, told: dict) -> None:
+    """Adds what was measured, or the reason why it failed."""
     results.append({**spec, **told})
     if "failure" in told:
         print(f"{describe(spec)} left out: {told['failure']}", file=sys.stderr)
