@@ -1,7 +1,5 @@
 """Feed-forward, the letters around sub-layers, dropout, the table of embeddings, and positions."""
 
-import math
-
 import keras
 import numpy as np
 import pytest
@@ -131,6 +129,12 @@ def test_rate(rate, masks):
     output = np.asarray(dropped(Dropout(rate), masks))
     assert np.mean(output == 0) == pytest.approx(rate, abs=0.006)
     np.testing.assert_allclose(output[output != 0], 1 / (1 - rate), rtol=1e-6)
+
+
+def test_steps_together_meet_a_rate_between_two_256ths():
+    layer = Dropout(0.5 / 256)
+    zeroed = [np.asarray(dropped(layer, seeds=(1, step << 16))) == 0 for step in range(400)]
+    assert np.mean(zeroed) == pytest.approx(layer.rate, rel=0.2)
 
 
 @pytest.mark.parametrize("masks", ["keras", "philox"])
@@ -275,13 +279,9 @@ def formula_of_t2t(position, channels):
 
 
 def formula_of_the_paper(position, channels):
-    """The sinusoids of section 3.5, channel by channel."""
-    row = []
-    for channel in range(channels):
-        i = channel // 2
-        angle = position / 10000 ** (2 * i / channels)
-        row.append(math.sin(angle) if channel == 2 * i else math.cos(angle))
-    return row
+    channel = np.arange(channels)
+    angle = position / 10000 ** (2 * (channel // 2) / channels)
+    return np.where(channel % 2 == 0, np.sin(angle), np.cos(angle))
 
 
 @pytest.mark.parametrize("channels", [1, 2, 3, 5, 8, 15, 512])
