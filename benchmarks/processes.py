@@ -69,7 +69,7 @@ class Stepping:
     """A process that waits for its turn before each step."""
 
     def __init__(self, *job):
-        python, script, spec = self.job = job
+        python, script, spec = job
         self.load, self.lines = os.getloadavg()[0], [""]
         self.errors = tempfile.TemporaryFile("w+")
         self.process = subprocess.Popen(
