@@ -7,12 +7,12 @@ A step is forward, backward and Adam's update, with dropout and label smoothing 
 without padding, with one table for both languages and the softmax. Each implementation runs in a separate
 process: two warm-up steps, then several timed ones. Each round measures all implementations. The table
 shows the median of all steps of all rounds, the fastest step, and the CPU seconds of all cores together,
-which other load on the machine affects least. With --in_turn the processes of a shape live side by side, if
-memory holds them, and step in turn, for machines whose speed changes. "peak" is the rate of matrix products that TensorFlow
-reaches on this machine at the same precision; the share of it counts 6 operations for each position and
-weight that it is multiplied with (without attention scores: see `step_of_t2t_keras.py`). Memory is
-the peak of the process, and the part of it that was used before the first step: libraries, weights, and
-Adam's state if it is created early.
+which other load on the machine affects least. With --in_turn the processes of a shape live side by side,
+if memory holds them, and step in turn, for machines whose speed changes. "peak" is the rate of matrix
+products that TensorFlow reaches on this machine at the same precision; the share of it counts 6 operations
+for each position and weight that it is multiplied with (without attention scores: see
+`step_of_t2t_keras.py`). Memory is the peak of the process, and the part of it that was used before the
+first step: libraries, weights, and Adam's state if it is created early.
 
 Other libraries are in separate environments (PyTorch with transformers; OpenNMT-tf 2 with its
 TensorFlow; keras-hub); an implementation whose Python is not given or that fails is reported and skipped.
@@ -80,7 +80,8 @@ def main() -> None:
     results = Results(args.json)
     for number in range(args.rounds):
         for precision in args.precisions.split(","):
-            add(results, sys.executable, "t2t_keras", spec_of(args, "peak", "tiny:1x1", precision))
+            peak = spec_of(args, "peak", "tiny:1x1", precision)
+            report(results, peak, measured(sys.executable, "step_of_t2t_keras.py", peak))
             for shape in args.shapes.split(","):
                 jobs = []
                 for way in args.ways.split(","):
@@ -91,17 +92,14 @@ def main() -> None:
                         continue
                     spec = spec_of(args, way, shape, precision)
                     jobs.append((pythons[library], f"step_of_{library}.py", spec))
-                    if not args.in_turn:
-                        add(results, pythons[library], library, spec)
                     if args.data_dir and library == "t2t_keras":
                         real = {
                             key: getattr(args, key) for key in ("data_dir", "problem", "batches")
                         }
-                        spec = {**spec_of(args, way, shape, precision), **real}
-                        add(results, pythons[library], library, {**spec, "steps": 2})
-                if args.in_turn:
-                    for (*_, spec), found in zip(jobs, measured_in_turn(jobs), strict=True):
-                        report(results, spec, found)
+                        jobs.append((*jobs[-1][:2], {**spec, **real, "steps": 2}))
+                every = measured_in_turn(jobs) if args.in_turn else (measured(*job) for job in jobs)
+                for (*_, spec), told in zip(jobs, every, strict=True):
+                    report(results, spec, told)
     print_table(results)
 
 
@@ -120,11 +118,6 @@ def spec_of(args: argparse.Namespace, way: str, shape: str, precision: str) -> d
         "vocab": args.vocab,
         "steps": 3 if way == "peak" else args.steps,
     }
-
-
-def add(results: Results, python: str, library: str, spec: dict) -> None:
-    """Measures in a separate process."""
-    report(results, spec, measured(python, f"step_of_{library}.py", spec))
 
 
 def report(results: Results, spec: dict, told: dict) -> None:

@@ -155,7 +155,7 @@ def custom_gradient(function):
 
 
 def row_sum(x):
-    """Sums [..., D] over all axes but the last. This operation takes a third of TensorFlow's sum's time."""
+    """Sums [..., D] over all axes but the last: on a CPU in a third to half of the time of TensorFlow's sum."""
     if ON_TENSORFLOW:
         return tf.raw_ops.BiasAddGrad(out_backprop=x)
     return ops.sum(x, list(range(len(x.shape) - 1)))

@@ -241,7 +241,7 @@ class PhiloxKeepMask:
         # The operation increments the low half for the numbers of one mask.
         self.counter = tf.stack([tf.constant(0, tf.uint64), seeds[1]])
         self.calls = 0
-        self.rounding = tf.cast(self._words([], CALL_SITES - 1), tf.float32) * 2.0**-32  # [0, 1)
+        self.rounding = tf.cast(self._words([], CALL_SITES - 1), tf.float32) * 2.0**-32  # 0 to 1
 
     def _words(self, shape, call):
         counter = self.counter + tf.constant([0, call], tf.uint64)
