@@ -15,7 +15,10 @@ from keras import ops
 from keras.dtype_policies import DTypePolicy, DTypePolicyMap
 
 from t2t_keras.errors import UserError, require_one_of
-from t2t_keras.shape import add_bias, matmul_of_few, shape_of
+from t2t_keras.shape import ON_TENSORFLOW, add_bias, matmul_of_few, shape_of
+
+if ON_TENSORFLOW:  # JAX needs no TensorFlow
+    import tensorflow as tf
 
 PRECISIONS = ("float32", "bfloat16", "float16", "int8")
 
@@ -102,8 +105,6 @@ def _same(former: list, now: list) -> bool:
 
 def _values(variables) -> list:
     """Returns the tensors with the values of variables now: while kept, nothing is written over them."""
-    import tensorflow as tf
-
     with tf.init_scope():
         return [tf.convert_to_tensor(variable.value) for variable in variables]
 
@@ -114,8 +115,6 @@ def kept_kernels(model, few_rows: bool) -> tuple[bool, Any]:
     Those for few rows are for a processor, and for a graph of their own: once others were wanted, these
     serve all. None if a search makes them in its graph: with weights in 8 bits, or in a graph of a caller's.
     """
-    import tensorflow as tf
-
     if in_8_bits(model) or not tf.executing_eagerly():
         return False, None
     read = _values(variable for each in model.members for variable in each.kernel_variables)
@@ -165,8 +164,6 @@ class EightBits(DTypePolicy):
 
     def matrix(self, layer, make: Callable[[], Any]) -> Int8Matrix:
         """Returns the matrix [D, N] that `make` computes from a layer's weights, as they are now."""
-        import tensorflow as tf
-
         values = _values(layer.variables)
         former, matrix = self.matrices.get(layer, ([], None))
         if matrix is None or not _same(former, values):
@@ -193,8 +190,6 @@ def constants_not_copied(model) -> Iterator[None]:
     Grappler copies constants again and again, and so do functions within functions: for a base model,
     10 seconds and 0.6 GB, and 2 seconds and 0.2 GB.
     """
-    import tensorflow as tf
-
     if not in_8_bits(model) or not tf.executing_eagerly():
         yield
         return
@@ -280,8 +275,6 @@ class Int8Matrix:
 
     def multiply(self, x):
         """Multiplies [..., D] with the matrix: [..., N] in the dtype of x."""
-        import tensorflow as tf
-
         if len(x.shape) != 2:
             y = self.multiply(tf.reshape(x, [-1, x.shape[-1]]))
             return tf.reshape(y, [*shape_of(x)[:-1], y.shape[-1]])
@@ -289,8 +282,6 @@ class Int8Matrix:
         return tf.cast(product(tf.cast(x, tf.float32)), x.dtype)
 
     def _product(self, x):
-        import tensorflow as tf
-
         largest = tf.maximum(tf.reduce_max(tf.abs(x), -1, keepdims=True), 1e-30)  # [n, 1]
         # oneDNN needs rows in 0..255: 128 is added here and subtracted in the bias; 0.5 rounds.
         rows = tf.bitcast(tf.cast(x * (127 / largest) + 128.5, tf.uint8), tf.quint8)
@@ -313,17 +304,15 @@ class Int8Matrix:
     @functools.cached_property
     def _shared_product(self):
         """`_product` as a function of its own, so that an export holds the weights once for all uses."""
-        import tensorflow as tf
-
         row = tf.TensorSpec([None, self.weights.shape[0]], tf.float32)
         return tf.function(self._product, input_signature=[row], autograph=False)
 
 
 @functools.cache
 def has_int8() -> bool:
-    """Returns True if TensorFlow has an 8-bit matrix product on this machine."""
-    import tensorflow as tf
-
+    """Returns True if TensorFlow is the backend and has an 8-bit matrix product on this machine."""
+    if not ON_TENSORFLOW:
+        return False
     try:
         Int8Matrix(np.ones([8, 8], np.float32)).multiply(tf.ones([1, 8]))
     except tf.errors.OpError:

@@ -48,6 +48,17 @@ def eagerly():
         yield
 
 
+@pytest.fixture(scope="module")
+def toy_dir(tmp_path_factory):
+    """The toy's `text` and `data`."""
+    return toy.generate(tmp_path_factory.mktemp("toy")).parent
+
+
+@pytest.fixture(scope="module")
+def data_dir(toy_dir):
+    return toy_dir / "data"
+
+
 @pytest.fixture(autouse=True, scope="module")
 def registered():
     """Takes back what the tests of a file register."""

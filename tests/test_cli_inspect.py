@@ -20,11 +20,6 @@ DRAWS = importlib.util.find_spec("matplotlib") is not None
 ATTENTION = ("attention", "--data_dir=x", "--output_dir=y", "--text=a")
 
 
-@pytest.fixture(scope="module")
-def data_dir(tmp_path_factory):
-    return toy.generate(tmp_path_factory.mktemp("toy"))
-
-
 def inspect(data_dir, *arguments):
     given = (f"--problem={toy.PROBLEM}", f"--data_dir={data_dir}", f"--hparams={SETTINGS}")
     return toy.ran("inspect", "data", *given, *arguments)

@@ -17,11 +17,6 @@ from t2t_keras.data.translate import ParallelFiles
 SEARCH = "--decode_hparams=beam_size=1,extra_length=1"
 
 
-@pytest.fixture(scope="module")
-def toy_dir(tmp_path_factory):
-    return toy.generate(tmp_path_factory.mktemp("toy")).parent
-
-
 def arguments(toy_dir, output_dir, steps):
     return [
         f"--problem={toy.PROBLEM}",

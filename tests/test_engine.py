@@ -201,11 +201,6 @@ def test_too_large_a_batch_says_what_to_lower(monkeypatch):
 # Updates of so many tokens
 
 
-@pytest.fixture(scope="module")
-def toy_dir(tmp_path_factory):
-    return toy.generate(tmp_path_factory.mktemp("toy")).parent
-
-
 @pytest.fixture(scope="module", autouse=True)
 def one_engine():
     with toy.one_engine():

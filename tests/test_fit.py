@@ -23,21 +23,16 @@ STEPS = 4
 
 
 @pytest.fixture(scope="module")
-def shards(tmp_path_factory):
-    return toy.generate(tmp_path_factory.mktemp("toy"))
+def encoders(data_dir):
+    return t2t.registry.problem(toy.PROBLEM).get_feature_encoders(data_dir)
 
 
 @pytest.fixture(scope="module")
-def encoders(shards):
-    return t2t.registry.problem(toy.PROBLEM).get_feature_encoders(shards)
-
-
-@pytest.fixture(scope="module")
-def batches(shards):
+def batches(data_dir):
     """Makes batches of several shapes: those of a split, from a step on."""
 
     def batches(split="train", start_step=0):
-        return t2t.data.dataset(problem, split, shards, hp, start_step=start_step)
+        return t2t.data.dataset(problem, split, data_dir, hp, start_step=start_step)
 
     problem = t2t.registry.problem(toy.PROBLEM)
     hp = t2t.registry.hparams(toy.hparams(batch_size=96, min_length_bucket=4))

@@ -185,7 +185,6 @@ REFUSED |= {
     "prefix must be ids .* \\(3, 1\\)": lambda: greedy(small_model(), IDS, prefix=[[2], [3], [4]]),
     "max_lengths must be .* \\(3,\\)": lambda: greedy(small_model(), IDS, max_lengths=[1, 2, 3]),
     "this search takes no option 'beam_size'": lambda: greedy(small_model(), IDS, beam_size=4),
-    "top_beams must be from 1 to .*=4, got 5": lambda: beam_search(small_model(), IDS, top_beams=5),
     "sources takes a list of texts": lambda: PairAligner(small_model(), TWO).align("abc", "def"),
     "heads must be mean": lambda: Heads.parse("9" * 5000),
     "no checkpoint at a\0b": lambda: load("a\0b"),

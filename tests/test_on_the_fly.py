@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 import toy
+from test_reading import equal
 
 from t2t_keras import data, registry
 from t2t_keras.data import Text2TextProblem, VocabType, bucket_shapes, on_the_fly
@@ -125,12 +126,6 @@ def test_each_epoch_has_every_pair_once_in_another_order(tmp_path):
     assert len(set(orders[0])) == 36
     assert sorted(orders[0]) == sorted(orders[1]) == sorted(orders[2])
     assert len({tuple(order) for order in orders}) == 3
-
-
-def equal(one, other):
-    for a, b in zip(one, other, strict=True):
-        for side in a:
-            np.testing.assert_array_equal(a[side], b[side])
 
 
 def test_starting_at_a_step_equals_skipping_those_before(tmp_path):

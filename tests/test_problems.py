@@ -9,7 +9,8 @@ from t2t_keras import registry
 from t2t_keras.data import Problem, SpaceID, Text2TextProblem, TranslateProblem, VocabType
 from t2t_keras.data.on_the_fly import stored_encoders
 from t2t_keras.data.shards import find_shards
-from t2t_keras.data.translate import TwoVocabularyProblem, source_files
+from t2t_keras.data.sources import local_sources
+from t2t_keras.data.translate import TwoVocabularyProblem
 from t2t_keras.errors import UserError
 from t2t_keras.text import ByteTextEncoder, TokenTextEncoder
 
@@ -321,6 +322,6 @@ def test_absent_files_are_fetched(tmp_path):
     urls = tuple((tmp_path / "remote" / name).as_uri() for name in ("a.en", "a.de"))
     tmp_dir = tmp_path / "tmp"
     write_lines(tmp_dir / "a.de", ["mine"])
-    english, german = source_files(tmp_dir, [urls, ("a.en", "a.de")])
+    english, german = local_sources(tmp_dir, [[urls, ("a.en", "a.de")]])[0].paths
     assert (english.read_text(), german.read_text()) == ("a.en\n", "mine\n")
     assert sorted(path.name for path in tmp_dir.iterdir()) == ["a.de", "a.en"]

@@ -29,11 +29,6 @@ DECODE = DecodeSettings(beam_size=1, extra_length=2)
 SMALL = toy.hparams(num_hidden_layers=1, hidden_size=32, filter_size=32)
 
 
-@pytest.fixture(scope="module")
-def data_dir(tmp_path_factory):
-    return str(toy.generate(tmp_path_factory.mktemp("toy")))
-
-
 @pytest.fixture(scope="module", autouse=True)
 def one_engine():
     with toy.one_engine():

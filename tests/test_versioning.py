@@ -43,9 +43,8 @@ def test_its_sets_have_the_same_values(release):
         assert json.loads(json.dumps(kept)) == values | corrected(release, name), name
 
 
-@pytest.mark.parametrize(
-    "release", RELEASES[1:], ids=lambda path: path.name
-)  # 0.1.0 was not published
+# 0.1.0 was not published.
+@pytest.mark.parametrize("release", RELEASES[1:], ids=lambda path: path.name)
 def test_its_names_are_there(release):
     now = make_release.names()
     for kind, names in json.loads((release / "names.json").read_text()).items():

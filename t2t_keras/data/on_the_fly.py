@@ -1,12 +1,12 @@
 """Batches of token ids from raw text, encoded in the input pipeline, without shards."""
 
-from __future__ import annotations
-
 import functools
 import itertools
 import random
 from collections.abc import Iterable, Iterator, Mapping
-from typing import TYPE_CHECKING, Any
+from typing import Any
+
+import tensorflow as tf
 
 from t2t_keras import registry
 from t2t_keras.data import text_problem
@@ -24,9 +24,6 @@ from t2t_keras.data.text_problem import PathLike, Text2ClassProblem, Text2TextPr
 from t2t_keras.errors import UserError, explained
 from t2t_keras.ids import EOS_ID
 from t2t_keras.text.encoders import require_tensors
-
-if TYPE_CHECKING:
-    import tensorflow as tf
 
 SHUFFLED_AT_ONCE = 2**16
 """Size of the shuffle buffer, in pairs. (With shards, the shuffle covers the whole split.)"""
@@ -65,8 +62,6 @@ class TextBatches(SplitBatches):
         options: BatchOptions | None = None,
         **keywords: Any,
     ):
-        import tensorflow as tf
-
         encodes = getattr(type(problem), "generate_encoded_samples", None)
         why = "packs several pairs into a row" if problem.packed_length else ""
         is_ours = [kind.generate_encoded_samples for kind in (Text2TextProblem, Text2ClassProblem)]
@@ -110,8 +105,6 @@ class TextBatches(SplitBatches):
         Returns:
             A dataset of `{"inputs": [B, S], "targets": [B, S]}`, int32, 0 for padding.
         """
-        import tensorflow as tf
-
         START_STEP.checked("start_step", start_step, what="")
         endless, shuffle = bool(self.options.repeat), bool(self.options.shuffle)
         sizes = tf.constant(self.buckets.sizes, tf.int64)
@@ -132,8 +125,6 @@ class TextBatches(SplitBatches):
 
         S and T include padding, because texts are encoded, measured and padded in chunks.
         """
-        import tensorflow as tf
-
         texts, strings = functools.partial(self._texts, shuffle), tf.TensorSpec([None], tf.string)
         spec = (*[strings] * len(self._problem.sides), tf.TensorSpec([], tf.int64))
         epochs = tf.data.Dataset.range(2**62 if endless else 1)
@@ -167,8 +158,6 @@ class TextBatches(SplitBatches):
             yield *texts, seeds.getrandbits(31)
 
     def _encoded(self, *texts_and_seed: tf.Tensor) -> dict[str, tf.Tensor]:
-        import tensorflow as tf
-
         *all_texts, seed = texts_and_seed
         sides = {}
         for side, texts in zip(self._problem.sides, all_texts, strict=True):
@@ -198,8 +187,6 @@ class TextBatches(SplitBatches):
 
     def _finished(self, rows: Mapping[str, tf.Tensor]) -> dict[str, tf.Tensor]:
         """Pads a batch to the edge of its bucket and takes this host's rows."""
-        import tensorflow as tf
-
         length = tf.constant(self.buckets.edges)[rows["bucket"][0]]
         batch = {}
         for side in self._problem.sides:

@@ -105,12 +105,6 @@ def local_sources(tmp_dir: PathLike, sources: Sequence, single: bool = False) ->
     return parsed
 
 
-def source_files(tmp_dir: PathLike, source: Sequence) -> tuple[Path, Path]:
-    """Returns the paths of the two files of a source; see `local_sources`."""
-    first, second = local_sources(tmp_dir, [source])[0].paths
-    return first, second
-
-
 def read_sources(tmp_dir: PathLike, sources: Sequence, dropped: Counter[str]) -> Iterator[Pair]:
     """Yields the pairs of all sources in order, after checking that all text files are parallel.
 

@@ -507,9 +507,8 @@ class TextConcat2ClassProblem(Text2ClassProblem):
         samples = self.generate_samples(data_dir, tmp_dir, DatasetSplit.TRAIN)
         most = self._most_for_vocab() or math.inf
         whole = whole_samples(self, DatasetSplit.TRAIN, samples, [])
-        for number, sample in enumerate(
-            whole, start=1
-        ):  # from the last one on T2T takes the first text
+        # From the last one on, T2T takes the first text.
+        for number, sample in enumerate(whole, start=1):
             yield from sample["inputs"][: 1 if number >= most else None]
 
     def generate_encoded_samples(

@@ -24,7 +24,6 @@ from t2t_keras.data.sources import (
     read_pairs,
     read_sources,
     require_parallel,
-    source_files,
     text_size,
 )
 from t2t_keras.data.text_problem import PathLike, Samples, Text2TextProblem
@@ -32,14 +31,6 @@ from t2t_keras.errors import UserError, nearest
 from t2t_keras.files import content_digest, read_json, write_text
 from t2t_keras.text.lines import iterate_lines
 from t2t_keras.text.sentencepiece import MODEL_TYPES
-
-__all__ = [
-    "TranslateProblem",
-    "TwoVocabularyProblem",
-    "read_pairs",
-    "require_parallel",
-    "source_files",
-]
 
 
 class TranslateProblem(Text2TextProblem):

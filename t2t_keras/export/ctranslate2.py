@@ -9,10 +9,12 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from keras import ops
 
 from t2t_keras.errors import UserError, explained, require_one_of
 from t2t_keras.files import atomic_write, locked_name, writing
 from t2t_keras.ids import PAD_ID, RESERVED_TOKENS
+from t2t_keras.layers.sublayers import SINUSOIDS, timing_signal
 from t2t_keras.model_kinds import CLASSIFICATION
 from t2t_keras.serving.ctranslate2 import ENCODERS, ENCODERS_FILE, import_ctranslate2
 from t2t_keras.text.encoders import require_vocabulary, tokens
@@ -188,8 +190,6 @@ def _target_space(model) -> np.ndarray:
 
 def _positions(hp, position) -> np.ndarray:
     """Returns the position encodings [rows, D]; zeros if the model has none."""
-    from t2t_keras.layers.sublayers import SINUSOIDS, timing_signal
-
     rows = _rows(hp)
     if hp.pos in SINUSOIDS:
         return _array(timing_signal(rows, hp.hidden_size, kind=hp.pos))
@@ -244,6 +244,4 @@ def _widened(matrix: np.ndarray, heads: int, size: int) -> np.ndarray:
 
 def _array(tensor) -> np.ndarray:
     """Returns a float32 copy, since CTranslate2 quantizes in place."""
-    from keras import ops
-
     return np.array(ops.convert_to_numpy(tensor), np.float32)

@@ -5,8 +5,6 @@ a model from skipping a word and writing a tree with shifted tags. So a word tha
 trees may only have its tags there: a skipped word then costs probability at once, and a beam can leave it.
 """
 
-from __future__ import annotations
-
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping
 from typing import Any, NamedTuple
