@@ -165,7 +165,10 @@ def test_samples_from_files(tmp_path, capsys):
     assert [*encoded] == [{"inputs": [4, 3, 1], "targets": [4, 1], "n": 7}]
     source = [["", ("a", "a")]]
     given = tmp_path, tmp_path, "dev", t.text2text_txt_iterator
-    own = type("Own", (translate.TranslateProblem,), {"source_data_files": lambda *_: source})
+    own = {"source_data_files": lambda *_: source, "generate_encoded_samples": None}
+    own = type("Own", (translate.TranslateProblem,), own)
+    own().generate_samples(*given[:2], "train")  # which own methods read again from the files
+    assert (tmp_path / "own-compiled-train.lang2").read_text() == "one\ntwo\n"
     assert [*own().generate_samples(*given)][1] == {"inputs": "two", "targets": "two"}
     prefix = translate.compile_data(tmp_path, source, "out")
     assert [open(f"{prefix}.lang{n}").read() for n in (1, 2)] == ["one\ntwo\n"] * 2
@@ -256,7 +259,7 @@ def test_hooks_see_settings_and_class_names_are_labels(tmp_path):
     named.generate_data(tmp_path, tmp_path)
     [example] = stored_examples(tmp_path / "named-train-00000-of-00001")
     assert example["targets"] == [1]
-    assert named.vocab_sizes(tmp_path)["targets"] == 2
+    assert named.get_hparams(None, tmp_path).vocab_size["targets"] == 2
     assert named.seen == (512, str(tmp_path))
     assert named.get_feature_encoders(tmp_path)["targets"].decode(np.array([[[1]]])) == "yes"
 
@@ -271,7 +274,8 @@ def test_tensors_do_not_pass_by_an_encoder_of_ones_own(base):
 def test_all_names_of_a_module():
     names = {}
     exec("from tensor2tensor.models.transformer import *", names)
-    assert names["transformer_base_v2"]().num_heads == 8
+    exec("from tensor2tensor.data_generators.text_encoder import *", names)
+    assert (names["transformer_base_v2"]().num_heads, names["EOS_ID"]) == (8, 1)
 
 
 @pytest.mark.parametrize(

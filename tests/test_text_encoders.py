@@ -92,6 +92,8 @@ def test_tokens_of_a_file_and_of_a_list(tmp_path):
     assert (tmp_path / "again").read_bytes() == path.read_bytes()
     encoder = TokenTextEncoder(vocab_list=["<EOS>", "the", "cat"])
     assert encoder.encode("cat the <EOS>") == [3, 2, 1]
+    encoder = TokenTextEncoder(None, True, ["the", "cat"])
+    assert (encoder.encode("cat the"), encoder.decode([2, 3])) == ([2, 3], "cat the")
 
 
 def test_a_list_without_reserved_tokens_gets_a_warning(tmp_path, capsys):
@@ -104,8 +106,8 @@ def test_a_list_without_reserved_tokens_gets_a_warning(tmp_path, capsys):
 
 def test_unknown_tokens_need_a_replacement():
     for message, *arguments in (
-        ("Token 'dog' is not in the vocabulary of 3 tokens", None, ["cat"]),
-        ("replace_oov='<UNK>' is not in", None, ["cat"], "<UNK>"),
+        ("Token 'dog' is not in the vocabulary of 3 tokens", None, False, ["cat"]),
+        ("Token 'dog' is not in", None, False, ["cat"], "<UNK>"),
         ("got no tokens",),
     ):
         with pytest.raises(UserError, match=message):

@@ -290,13 +290,13 @@ class Toy(TranslateProblem):
 
 def test_an_archive_is_fetched_once_and_only_if_its_files_are_absent(tmp_path, monkeypatch):
     tmp_dir, toy = tmp_path / "tmp", write_archive(tmp_path / "toy.tgz", both("in/a", "de", "toy"))
-    monkeypatch.setattr(Toy, "url", toy.as_uri())
+    monkeypatch.setattr(Toy, "url", str(toy))
     fetch = mock.Mock(wraps=sources.fetch)
     monkeypatch.setattr(sources, "fetch", fetch)
     assert samples(Toy(), tmp_dir, "train") == expected("de", "toy")
     (tmp_dir / "toy.tgz").unlink()
     assert samples(Toy(), tmp_dir, "train") == expected("de", "toy")
-    fetch.assert_called_once_with(Toy.url, tmp_dir / "toy.tgz")
+    fetch.assert_called_once_with(str(toy), tmp_dir / "toy.tgz")
 
 
 @pytest.mark.parametrize(

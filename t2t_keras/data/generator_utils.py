@@ -174,8 +174,7 @@ character_generator = token_generator
 
 def maybe_download(directory: PathLike, filename: str, uri: str) -> str:
     """Returns the path of a file in a directory; fetches it from an address or path unless it is there."""
-    address = Path(uri).absolute().as_uri() if os.path.isfile(uri) else uri
-    return os.fspath(fetch(address, os.path.join(directory, filename)))
+    return os.fspath(fetch(uri, os.path.join(directory, filename)))
 
 
 def maybe_download_from_drive(directory: PathLike, filename: str, url: str) -> str:
@@ -187,8 +186,6 @@ def generate_lines_for_vocab(
     tmp_dir: PathLike, sources: Sequence, file_byte_budget: float = 1e6
 ) -> Iterator[str]:
     """Yields lines spread over each file of sources `[url, files]`, up to a number of characters each."""
-    for url in (source[0] for source in sources if os.path.isfile(source[0])):
-        maybe_download(tmp_dir, os.path.basename(url), url)
     files = [[source[0], [name]] for source in sources for name in source[1]]
     for [path] in (source.paths for source in local_sources(tmp_dir, files, single=True)):
         yield from spread(iterate_lines(path), text_size(path).bytes, file_byte_budget)

@@ -203,7 +203,7 @@ def _obtain(tmp_dir: Path, url: str | tuple[str, ...], sources: list[LocalSource
         lacking += [t for t in tables if t not in lacking and unpacked(t) not in _read_through]
     if not lacking:
         return
-    if "://" in url:
+    if "://" in url or os.path.isfile(url):
         fetch(url, archive)
     elif not archive.is_file():
         either = f", and so is {archive}, which would hold it: place one of them"
@@ -357,7 +357,7 @@ _BUSY = (408, 425, 429, 500, 502, 503, 504)  # errors that another attempt may n
 
 
 def fetch(url: str, path: PathLike) -> Path:
-    """Downloads `url` to `path` unless that exists; returns `path`.
+    """Downloads `url`, or copies a file, to `path` unless that exists; returns `path`.
 
     Verifies the size that the server announces, and what `KNOWN_FILES` says. What cannot be
     downloaded or written is a `UserError`, which names `path` as the place for it.
@@ -365,11 +365,12 @@ def fetch(url: str, path: PathLike) -> Path:
     path = Path(path)
     if path.exists():
         return path
+    source = Path(url).absolute().as_uri() if os.path.isfile(url) else url
     what, remedy = f"{url} could not be downloaded", f"place it by hand as {path}, then run again"
     with explained(what, OSError, HTTPException, ValueError, remedy=remedy):
         path.parent.mkdir(parents=True, exist_ok=True)
         with atomic_write(path) as part, _new_file(part) as file:
-            _receive(url, file, path)
+            _receive(source, file, path)
     return path
 
 

@@ -29,6 +29,7 @@ from t2t_keras.data.sources import (
 from t2t_keras.data.text_problem import PathLike, Samples, Text2TextProblem
 from t2t_keras.errors import UserError, nearest
 from t2t_keras.files import content_digest, read_json, write_text
+from t2t_keras.t2t_names import is_users_own
 from t2t_keras.text.lines import iterate_lines
 from t2t_keras.text.sentencepiece import MODEL_TYPES
 
@@ -61,7 +62,7 @@ class TranslateProblem(Text2TextProblem):
     def generate_samples(
         self, data_dir: PathLike, tmp_dir: PathLike, split: str, custom_iterator: Any = None
     ) -> Samples:
-        """Yields the pairs of all sources of a split; drops pairs with an empty side.
+        """Returns the pairs of all sources of a split; drops pairs with an empty side.
 
         A `custom_iterator` makes samples of two files, in which all these pairs are (T2T's).
         """
@@ -71,11 +72,13 @@ class TranslateProblem(Text2TextProblem):
                 "is not supported: remove datatypes_to_clean and use the --clean_* flags."
             )
         sources = self.available(tmp_dir, self.source_data_files(split))
-        if custom_iterator:
+        if custom_iterator or is_users_own(
+            type(self), "generate_encoded_samples"
+        ):  # may read the files
             path = compile_data(tmp_dir, sources, f"{self.name}-compiled-{split}")
-            yield from custom_iterator(f"{path}.lang1", f"{path}.lang2")
-        else:
-            yield from self.samples_of_pairs(read_sources(tmp_dir, sources, self.dropped))
+        if custom_iterator:
+            return custom_iterator(f"{path}.lang1", f"{path}.lang2")
+        return self.samples_of_pairs(read_sources(tmp_dir, sources, self.dropped))
 
     def generate_text_for_vocab(self, data_dir: PathLike, tmp_dir: PathLike) -> Iterator[str]:
         """Yields about a million characters of each file, from lines spread over the file."""

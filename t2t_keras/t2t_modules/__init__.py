@@ -5,7 +5,6 @@ notebook; and for a script that imports T2T itself with `python -m t2t_keras.t2t
 """
 
 import importlib
-import importlib.util
 import os
 import site
 import sys
@@ -61,7 +60,9 @@ class _Module(ModuleType):
     def __getattr__(self, name: str) -> Any:
         path = self.__name__.partition(".")[2]
         if name == "__all__" and path not in _PACKAGES:  # of `import *`
-            return load("registry").list_hparams()
+            ours = [pair for place in _CONTENTS.get(path, ()) for pair in vars(load(place)).items()]
+            names = [n for n, x in ours if n[0] != "_" and not isinstance(x, ModuleType)]
+            return names + load("registry").list_hparams()
         if name.startswith("__") or path in _PACKAGES:
             raise AttributeError(name)  # of a package it is a module, which the importer finds
         for place in _CONTENTS.get(path, ()):
@@ -81,13 +82,12 @@ class _T2T(MetaPathFinder, Loader):
 
     def __init__(self) -> None:
         self.roots: set[str] = set()  # directories of users; "": all that is not installed
-        self.real = False  # an installed tensor2tensor is used
 
     def find_spec(self, fullname: str, path: Sequence[str] | None, target=None) -> Any:
         top = fullname.partition(".")[0]
-        if top == "tensor2tensor" and not self.real:
+        if top == "tensor2tensor":
             return ModuleSpec(fullname, self, is_package=True)
-        if top in ("tensor2tensor", "t2t_keras"):
+        if top == "t2t_keras":
             return None
         spec = PathFinder.find_spec(fullname, path, target)
         if spec and type(spec.loader) is SourceFileLoader and self.is_users(str(spec.origin)):
@@ -127,15 +127,13 @@ class _UsersLoader(SourceFileLoader):
 _finder = _T2T()
 
 
-def install(directory: str = "", real: bool = False) -> None:
+def install(directory: str = "") -> None:
     """Makes `import tensor2tensor` work, in a notebook or script; `tensorflow` also gets TF 1's names.
 
     Args:
         directory: whose modules see TF 1's names; default: the caller and what is not installed.
-        real: use an installed tensor2tensor, if there is one, instead.
     """
     _finder.roots.add(directory)
-    _finder.real = real and importlib.util.find_spec("tensor2tensor") is not None
     if _finder not in sys.meta_path:
         sys.meta_path.insert(0, _finder)
     load(_SETTINGS)  # adds to TF 1's names

@@ -155,6 +155,7 @@ class TokenTextEncoder(TensorEncoder):
     def __init__(
         self,
         vocab_filename: str | os.PathLike[str] | None = None,
+        reverse: bool = False,
         vocab_list: Sequence[str] | None = None,
         replace_oov: str | None = None,
         num_reserved_ids: int = len(RESERVED_TOKENS),
@@ -162,7 +163,7 @@ class TokenTextEncoder(TensorEncoder):
         """Takes the tokens from a file, one per line, or a list, to which it adds `<pad>`, `<EOS>`.
 
         `replace_oov` is the token that stands for unknown ones. A token that is listed twice has the last
-        of its ids. A file that is not a vocabulary, or a vocabulary without that token, is a UserError.
+        of its ids. With `reverse`, the last token comes first. A file that is no vocabulary is a UserError.
         """
         self.num_reserved_ids = num_reserved_ids
         if vocab_filename is not None:
@@ -173,29 +174,28 @@ class TokenTextEncoder(TensorEncoder):
             self._entries = [*RESERVED_TOKENS, *listed]
         else:
             raise UserError("TokenTextEncoder got no tokens: give vocab_filename or vocab_list.")
-        self._ids = {token: i for i, token in enumerate(self._entries)}
-        self.replace_oov = replace_oov
-        self._replacement = None if replace_oov is None else self._ids.get(replace_oov)
-        if replace_oov is not None and self._replacement is None:
-            raise UserError(f"replace_oov={replace_oov!r} is not in the vocabulary: add it there.")
+        self._token_to_id = {token: i for i, token in enumerate(self._entries)}
+        self.replace_oov, self._replace_oov, self._reverse = replace_oov, replace_oov, reverse
+        self._replacement = None if replace_oov is None else self._token_to_id.get(replace_oov)
 
     def encode(self, text: str) -> list[int]:
-        """Returns one id per token; raises UserError for an unknown one without `replace_oov`."""
+        """Returns one id per token; raises UserError for an unknown one, if `replace_oov` is not known."""
         ids = []
         for token in text.split():
-            token_id = self._ids.get(token, self._replacement)
+            token_id = self._token_to_id.get(token, self._replacement)
             if token_id is None:
                 raise UserError(
                     f"Token {token!r} is not in the vocabulary of {self.vocab_size} tokens; "
                     "add it, or name a replacement for unknown tokens."
                 )
             ids.append(token_id)
-        return ids
+        return ids[::-1] if self._reverse else ids
 
     def decode(self, ids: Iterable[int], strip_extraneous: bool = False) -> str:
         """Returns the tokens, joined by single spaces; an unknown id 7 becomes `ID_7`."""
         known = range(self.vocab_size)
-        ids = strip_ids(ids, range(self.num_reserved_ids)) if strip_extraneous else ids
+        ids = strip_ids(ids, range(self.num_reserved_ids)) if strip_extraneous else list(ids)
+        ids = reversed(ids) if self._reverse else ids
         return " ".join(self._entries[i] if i in known else f"ID_{i}" for i in ids)
 
     def store_to_file(self, filename: str | os.PathLike[str]) -> None:
@@ -203,7 +203,9 @@ class TokenTextEncoder(TensorEncoder):
         lines.write_lines(filename, self._entries)
 
     def _make_graph(self, modules):
-        return modules.TokenGraph(self._entries, self._ids, self._replacement)
+        if self._reverse:
+            raise UserError("reversed tokens are not encoded in graphs: leave out reverse.")
+        return modules.TokenGraph(self._entries, self._token_to_id, self._replacement)
 
 
 class SubwordTextEncoder(TensorEncoder):

@@ -64,7 +64,7 @@ def corpus_token_counts(
 
 
 def vocab_token_counts(text_filepattern: str, max_lines: int) -> dict[str, int]:
-    """Returns the counts in files of lines TOKEN,COUNT; others are left out."""
+    """Returns the counts in files of lines TOKEN,COUNT, without lines that have no comma."""
     rows = (line.rpartition(",") for line in _texts(text_filepattern, max_lines, by_line=True))
     return {token: int(number) for token, comma, number in rows if comma}
 
