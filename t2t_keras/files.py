@@ -138,8 +138,9 @@ def json_text(value: Mapping[str, Any]) -> str:
 
 
 def write_json(path: PathLike, value: Mapping[str, Any]) -> None:
-    """Writes an object as `json_text`; see `write_text`."""
-    write_text(path, json_text(value))
+    """Writes an object as `json_text`; see `write_text`. What cannot be read again replaces nothing."""
+    parse_json(text := json_text(value), dict, os.fspath(path))
+    write_text(path, text)
 
 
 def content_digest(content: bytes) -> str:

@@ -51,8 +51,8 @@ def assert_loads(path, model):
     return step
 
 
-def test_round_trip_by_prefix_index_and_directory(model, path, monkeypatch):
-    t2t.checkpoints.save_t2t(model, path, extra={"global_step": np.int64(7)})
+def test_round_trip_by_prefix_index_and_directory(model, path, monkeypatch, capsys):
+    t2t.checkpoints.save_t2t(model, Path(path), extra={"global_step": np.int64(7)})
     directory = os.path.dirname(path)
     for name in (path, path + ".index", directory):
         assert assert_loads(name, model) == 7
@@ -60,8 +60,10 @@ def test_round_trip_by_prefix_index_and_directory(model, path, monkeypatch):
     assert sorted(os.listdir(directory)) == files
     monkeypatch.chdir(directory)
     t2t.checkpoints.save_t2t(model, "model.ckpt-8")
+    Path("checkpoint").write_text('model_checkpoint_path: "model.ckpt-9"')
     for name in ("model.ckpt-8", "."):
         assert assert_loads(name, model) == 0  # it has no `global_step`
+    assert "model.ckpt-9, which ./checkpoint names, is not there" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(

@@ -218,9 +218,10 @@ def test_every_number_is_taken_or_refused_in_one_line(command, capsys):
 
 
 @pytest.mark.parametrize("command", ["decode"], indirect=True)
-def test_a_zero_byte_is_in_no_flag(command, capsys):
-    code, said = answer(capsys, command, "--data_dir=a\0b")
-    assert (code, said) == (2, "t2t-keras-decode: flag --data_dir has a zero byte: remove it.\n")
+def test_what_no_path_has(command, capsys):
+    for value, message in (("\0", "has a zero byte: remove it"), ("\udcfc", "is not UTF-8, as")):
+        code, said = answer(capsys, command, f"--data_dir=a{value}b")
+        assert code == 2 and said.startswith(f"t2t-keras-decode: flag --data_dir {message}")
 
 
 EARLY = ["--eval_early_stopping_metric=bleu", "--eval_early_stopping_metric_delta=1"]

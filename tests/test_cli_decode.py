@@ -197,8 +197,14 @@ def test_words_that_must_appear_and_scores_of_tokens(base):
     assert words[0] in fields[0][0] and all(word in fields[2][0] for word in words)
     (base / "two.en").write_text("".join(f"{line}\n" for line in lines[:2]))
     said = refusal(base, flags[0], f"--decode_from_file={base / 'two.en'}")
-    assert f"{base / 'must.txt'} has 3 lines, but {base / 'two.en'} another number" in said
+    assert f"{base / 'must.txt'} has 3 lines, but {base / 'two.en'} 2: each sentence needs" in said
+    flags = (f"--decode_from_file={base / 'two.en'}", f"--decode_prefix_file={base / 'must.en'}")
+    assert "must.en has 3 lines, but " in refusal(base, *flags)
     pairs = [f"{source}\t{text}" for source, (text, _) in zip(lines, fields, strict=True)]
+    (base / "pairs").write_text("\n".join([*pairs, "c\td\te"]))
+    flags = ("--decode_hparams=batch_size=2", f"--score_file={base / 'pairs'}")
+    assert "line 4 has 2 tabs" in refusal(base, *flags, f"--decode_to_file={base / 'none'}")
+    assert not [*base.glob("none*")]
     (base / "pairs").write_text("\n".join(pairs))
     flags = (f"--score_file={base / 'pairs'}", f"--decode_to_file={base / 'scores'}")
     assert decode(base, "", *flags, "--token_scores").stdout == f"3 scores in {base / 'scores'}\n"

@@ -114,7 +114,7 @@ def test_damaged_checkpoints_are_left_out(run, tmp_path, capsys, damage, suffix)
     run.step = 4  # it comes again
     again.save(LOSSES)
     assert checkpoints.is_whole(again.prefix(4))
-    assert checkpoints.resolve(str(tmp_path)).endswith("model.ckpt-4")
+    assert checkpoints.resolve(tmp_path).endswith("model.ckpt-4")
 
 
 def test_a_run_is_not_begun_anew_over_damaged_checkpoints(run, tmp_path, capsys):

@@ -108,14 +108,14 @@ def resolve(path: str) -> str:
     It is a prefix, an index file, or a directory, which stands for the checkpoint that its `checkpoint`
     file names, or else the one with the highest step.
     """
-    path = path.removesuffix(".index")
+    path = os.fspath(path).removesuffix(".index")
     finish_publishing(path if os.path.isdir(path) else os.path.dirname(path))
     if os.path.exists(path + ".index"):
         return path
     if not os.path.isdir(path):
         hint = " (of a .keras file, t2t-keras-convert makes one)" * path.endswith(".keras")
         raise UserError(f"no checkpoint at {path}: expected {path}.index, or a directory{hint}.")
-    state_file = os.path.join(path, STATE_FILE)
+    found, state_file = checkpoints_in(path), os.path.join(path, STATE_FILE)
     if os.path.exists(state_file):
         import tensorflow as tf
 
@@ -128,9 +128,12 @@ def resolve(path: str) -> str:
             raise UserError(f"{state_file} names no checkpoint: remove it to use the highest step.")
         if os.path.exists(state.model_checkpoint_path + ".index"):
             return state.model_checkpoint_path
-    if found := checkpoints_in(path):
-        return found[-1]
-    raise UserError(f"no checkpoint in directory {path}: train first, or name another.")
+        name = os.path.basename(state.model_checkpoint_path)
+        if found and name != os.path.basename(found[-1]):
+            warn(f"{name}, which {state_file} names, is not there: {found[-1]} is read")
+    if not found:
+        raise UserError(f"no checkpoint in directory {path}: train first, or name another.")
+    return found[-1]
 
 
 def checkpoints_in(directory: str, start: str = "") -> list[str]:
@@ -309,7 +312,9 @@ def save_t2t(model, path: str, extra: Mapping[str, Any] | None = None) -> None:
     `extra` are further arrays by name, for instance `global_step`. Slots of a table (whose name
     contains `/symbol_modality_`) must already be split into shards.
     """
-    write(path, {**model_arrays(model), **(extra or {})})
+    if os.path.isdir(path):
+        raise UserError(f"{path} is a directory: name a checkpoint in it, such as model.ckpt-0.")
+    write(os.fspath(path), {**model_arrays(model), **(extra or {})})
 
 
 def model_arrays(model) -> dict[str, np.ndarray]:

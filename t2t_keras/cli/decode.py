@@ -23,7 +23,7 @@ _STANDARD = "-"  # standard input or output
 _SEARCH_SETTINGS = (
     *("beam_size", "alpha", "extra_length", "min_length", "return_beams", "write_beam_scores"),
     *("sampling_method", "sampling_temp", "sampling_keep_top_k", "sampling_keep_top_p"),
-    *("sampling_seed", "logits_processors", "xla"),
+    *("sampling_seed", "logits_processors", "constrained", "long_inputs", "t2t_batches", "xla"),
 )
 _RESULTS = {"decode_from_file": "translations", "score_file": "scores", "align_file": "alignments"}
 
@@ -117,11 +117,7 @@ def translate_file(settings) -> None:
         f".beam{settings.beam_size}.alpha{settings.alpha}.decodes"
     )
     as_text = functools.partial(format_translation, settings=settings)
-
-    def results(lines, *options):
-        return translator.translate_lines(job.with_phrases(lines), *options)
-
-    job.run(results, as_text, translator.batcher, default)
+    job.run(translator.translate_lines, as_text, translator.batcher, default)
 
 
 def align_file(settings) -> None:
@@ -134,6 +130,7 @@ def align_file(settings) -> None:
     model, encoders = job.loaded.model, job.loaded.encoders
     aligner = PairAligner(model, encoders, heads, settings, job.progress.warn)
     if not FLAGS.align_reference:
+        job.check(aligner.texts)
         job.run(aligner.score_lines, to_pharaoh, aligner.batcher)
         return
     from t2t_keras.text import read_lines
@@ -160,6 +157,7 @@ def score_file(settings) -> None:
         )
     model, encoders = job.loaded.model, job.loaded.encoders
     scorer = PairScorer(model, encoders, settings, job.progress.warn)
+    job.check(scorer.texts)
     job.run(scorer.score_lines, as_text, scorer.batcher)
 
 
@@ -204,25 +202,22 @@ class Job:
             content = self.source.content
             if not content.lines:
                 raise UserError(f"{self.source.path} is empty: --{flag} needs a sentence per line.")
+            for text in filter(None, (self.prefixes, self.phrases)):
+                if text.is_file and text.content.lines != content.lines:
+                    raise UserError(
+                        f"{text.path} has {text.content.lines:,} lines, but {self.source.path} "
+                        f"{content.lines:,}: each sentence needs a line there, empty if it has none."
+                    )
             self.progress.expect(content.lines, content.text_bytes)
         self.loaded = options.trained_model()
 
-    def with_phrases(self, lines):
-        """Yields lines with the phrases that must appear in their translations."""
-        if not self.phrases:
-            yield from lines
-            return
-        phrases = [line.split("\t") for line in self.phrases]
-        other = UserError(
-            f"{self.phrases.path} has {len(phrases):,} lines, but {self.source.path} another number: "
-            "each sentence needs a line, empty if it has no phrases."
-        )
-        if self.source.is_file and self.source.content.lines != len(phrases):
-            raise other
-        for line in lines:
-            if line.number > len(phrases):
-                raise other
-            yield line._replace(phrases=phrases[line.number - 1])
+    def check(self, parse) -> None:
+        """Parses all lines of a file, so that a bad one is found before hours of work."""
+        from t2t_keras.text.lines import iterate_raw_lines
+
+        if self.source.is_file:
+            for number, line in enumerate(iterate_raw_lines(self.source.path), start=1):
+                parse(line.decode("utf-8", "ignore"), number)
 
     def run(self, results, as_text, batcher, default: str = _STANDARD) -> None:
         """Writes the results that are not in the output yet, until the end or a signal."""
@@ -238,7 +233,8 @@ class Job:
         stop = StopRequests()
         with stop if self.source.is_file else contextlib.nullcontext():
             complete = write_results(
-                *(results, as_text, batcher.first_of_window, self.source, self.prefixes),
+                *(results, as_text, batcher.first_of_window),
+                *(self.source, self.prefixes, self.phrases),
                 *(output, self.progress, lambda: bool(stop.name)),
             )
         if not complete:

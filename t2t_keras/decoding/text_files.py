@@ -80,17 +80,22 @@ class SourceLines:
             yield text
 
 
-def numbered(source: SourceLines, prefixes: SourceLines | None = None) -> Iterator[Line]:
-    """Yields the lines of a source with their numbers and prefixes."""
-    rows = itertools.zip_longest(source, prefixes) if prefixes else ((text, "") for text in source)
-    for number, (text, prefix) in enumerate(rows, start=1):
-        if prefixes and (text is None or prefix is None):
-            more, fewer = (source, prefixes) if prefix is None else (prefixes, source)
+def numbered(
+    source: SourceLines, prefixes: SourceLines | None = None, phrases: SourceLines | None = None
+) -> Iterator[Line]:
+    """Yields the lines of a source with their numbers, prefixes and phrases; these have tabs in between."""
+    texts = [source, *filter(None, (prefixes, phrases))]
+    for number, row in enumerate(itertools.zip_longest(*texts), start=1):
+        if None in row:
+            fewer = texts[row.index(None)]
+            [more, *_] = (text for text, line in zip(texts, row, strict=True) if line is not None)
             raise UserError(
-                f"{fewer.path} ends after {number - 1:,} lines, but {more.path} does not: "
-                "each line needs a prefix or an empty line."
+                f"{fewer.path} ends after {number - 1:,} lines, but {more.path} does not: each sentence "
+                "needs a line there, empty if it has none."
             )
-        yield Line(number, text, prefix, text_bytes=len(text.encode("utf-8", "ignore")))
+        text, prefix = row[0], row[1] if prefixes else ""
+        words = row[-1].split("\t") if phrases else ()
+        yield Line(number, text, prefix, words, len(text.encode("utf-8", "ignore")))
 
 
 def line_output(path: str, made_from: Mapping[str, Any] | None, report: Report) -> LineOutput:
@@ -275,6 +280,7 @@ def write_results(
     first_of_window: Callable[[int], int],
     source: SourceLines,
     prefixes: SourceLines | None,
+    phrases: SourceLines | None,
     output: LineOutput,
     progress: LineProgress,
     should_stop: Callable[[], bool],
@@ -291,7 +297,7 @@ def write_results(
     written, known = output.lines, output.ahead
 
     def coming():
-        for line in numbered(source, prefixes):
+        for line in numbered(source, prefixes, phrases):
             if line.number <= written or line.number in known:
                 progress.skip(1, line.text_bytes)
             yield line

@@ -210,7 +210,7 @@ class _Parts:
 
     def decode(self, name, rows, truncated, alpha, extra_length) -> dict:
         """Decodes rows of ids; see `written`."""
-        most = max(self.limit, self.settings.extra_length)
+        most = max(min(self.limit, 2**30), self.settings.extra_length)  # int32 holds the sum
         wrong_alpha = ["alpha must be a number, got", alpha]
         wrong_length = [f"extra_length must be from 0 to {most}, got", extra_length]
         is_number = tf.debugging.Assert(tf.math.is_finite(alpha), wrong_alpha)
