@@ -263,10 +263,18 @@ class TokenFit(keras.Model):
 
     @functools.wraps(keras.Model.fit)
     def fit(self, x=None, y=None, *args, **kwargs):
+        self._require_no_weights(y, kwargs)
+        return super().fit(x, y, *args, **kwargs)
+
+    @functools.wraps(keras.Model.evaluate)
+    def evaluate(self, x=None, y=None, *args, **kwargs):
+        self._require_no_weights(y, kwargs)
+        return super().evaluate(x, y, *args, **kwargs)
+
+    def _require_no_weights(self, y, kwargs):
         weighs = any(kwargs.get(name) is not None for name in ("sample_weight", "class_weight"))
         if weighs and y is None and self._has_own_loss:  # Keras would drop them
             raise UserError(_NO_WEIGHTS)
-        return super().fit(x, y, *args, **kwargs)
 
     def compute_loss(self, x=None, y=None, y_pred=None, sample_weight=None, training=True):
         if not self._has_own_loss:

@@ -154,6 +154,25 @@ def custom_gradient(function):
     return call
 
 
+@functools.cache
+def relu_of_dropped(rate):
+    """Returns a function of x and y = relu(dropout(x)) that returns y; its gradient keeps y alone, no mask."""
+
+    @custom_gradient
+    def given(x, y):
+        def backward(*args, upstream=None):  # on PyTorch, Keras passes the gradient by name
+            dy = args[-1] if upstream is None else upstream
+            if ON_TENSORFLOW:  # a comparison of y would not wait for dy, and so be kept
+                dx = tf.raw_ops.ReluGrad(gradients=dy, features=y)
+            else:
+                dx = ops.where(y > 0, dy, 0)
+            return dx * (1.0 / (1.0 - rate)), None
+
+        return y, backward
+
+    return given
+
+
 def row_sum(x):
     """Sums [..., D] over all axes but the last: on a CPU in a third to half of the time of TensorFlow's sum."""
     if ON_TENSORFLOW:

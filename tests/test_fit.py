@@ -232,6 +232,8 @@ def test_what_fit_would_leave_out_is_an_error(batches, compiled):
     for name, given in (("sample_weight", np.ones(len(weighted[1]))), ("class_weight", {0: 1.0})):
         with pytest.raises(t2t.errors.UserError, match="weighs all tokens equally"):
             fit(compiled(NO_DROPOUT), batch, **{name: given})
+    with pytest.raises(t2t.errors.UserError, match="weighs all tokens equally"):
+        compiled(NO_DROPOUT).evaluate(batch, sample_weight=np.ones(len(weighted[1])))
 
 
 # Callbacks

@@ -57,6 +57,14 @@ def test_nothing_to_look_at_looks_evenly(policy):
     assert np.isfinite(np.asarray(ops.cast(output, "float32"))).all()
 
 
+def test_initializers_of_ones_own_need_no_registration():
+    own = type("Own", (keras.initializers.RandomNormal,), {})
+    for given in (own(), lambda shape, dtype=None: keras.random.normal(shape, dtype=dtype)):
+        layer = MultiHeadAttention(num_heads=2, kernel_initializer=given)
+        layer.build((None, 5, 8))
+        assert not np.allclose(layer.q.kernel, layer.k.kernel)
+
+
 def test_weights_are_those_before_dropout():
     keras.utils.set_random_seed(0)
     layer = MultiHeadAttention(num_heads=2, dropout=0.5)

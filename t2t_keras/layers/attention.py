@@ -118,9 +118,8 @@ class MultiHeadAttention(SettingsLayer):
                     f"{key_channels} and {value_channels}."
                 )
             for name in ("relative_keys", "relative_values"):
-                initializer = keras.initializers.get(self.kernel_initializer)
                 shape = (2 * self.max_relative_position + 1, key_channels // self.num_heads)
-                weight = self.add_weight(shape=shape, initializer=initializer, name=name)
+                weight = self.add_weight(shape, initializer=self.new_initializer(), name=name)
                 setattr(self, name, weight)
         self.key_scale = (key_channels // self.num_heads) ** -0.5
         self.built = True
@@ -244,12 +243,16 @@ class MultiHeadAttention(SettingsLayer):
             logits = logits + ops.einsum("bhtc,tsc->bhts", q, keys)
         logits = ops.cast(logits, "float32")  # the softmax is float32 in any precision
         weights = softmax(logits if mask.prepared is None else logits + mask.prepared)
-        dropped = self.dropout(ops.cast(weights, self.compute_dtype), training=training)
-        context = matmul(dropped, v)  # [B, H, T, V/H]
-        if self.max_relative_position:
-            values = self._distance_embeddings(self.relative_values, mask.distance, dropped)
-            context = context + ops.einsum("bhts,tsc->bhtc", dropped, values)
-        return context, weights
+
+        def context(dropped, v):
+            context = matmul(dropped, v)  # [B, H, T, V/H]
+            if self.max_relative_position:
+                values = self._distance_embeddings(self.relative_values, mask.distance, dropped)
+                context = context + ops.einsum("bhts,tsc->bhtc", dropped, values)
+            return context
+
+        given = ops.cast(weights, self.compute_dtype)
+        return self.dropout.before(context, given, v, training=training), weights
 
     def _heads(self, projection, x, sizes, scale=None):
         """Projects [B, T, D] and splits it into heads, [B, H, T, C]; `sizes` are B and T."""

@@ -15,7 +15,7 @@ from keras import ops
 from t2t_keras.ids import PAD_ID
 from t2t_keras.layers.masks import MASKED
 from t2t_keras.precision import dense, dtype_config, fixed, multiply, policy_of_part
-from t2t_keras.shape import custom_gradient, flattened, row_sum, shape_of
+from t2t_keras.shape import custom_gradient, flattened, relu_of_dropped, row_sum, shape_of
 
 KeepMask = Callable[[Any, float], Any]
 """`keep_mask(shape, rate)` -> boolean tensor of `shape`, False with probability `rate`.
@@ -95,17 +95,24 @@ class SettingsLayer(keras.layers.Layer):
         self.settings = types.SimpleNamespace()
         for name, value in given.items():
             if name.endswith("initializer"):
-                value = keras.initializers.serialize(keras.initializers.get(value))
+                value = keras.initializers.get(value)
+                if type(value).__module__.startswith("keras."):  # others need not be registered
+                    value = keras.initializers.serialize(value)
             if name not in ("self", "kwargs", "__class__"):
                 vars(self.settings)[name] = list(value) if isinstance(value, tuple) else value
         self.__dict__.update(vars(self.settings))  # not `setattr`: Keras would track lists
         self.supports_masking = True
 
+    def new_initializer(self):
+        """Returns an initializer for a weight; one that is used twice would give the same numbers."""
+        initializer = keras.initializers.get(self.kernel_initializer)
+        return initializer.clone() if isinstance(initializer, keras.Initializer) else initializer
+
     def dense_part(self, name: str, input_size: int, units: int, **settings):
         """Makes and builds a `Dense` layer with this layer's `kernel_initializer`."""
         part = keras.layers.Dense(
             units,
-            kernel_initializer=keras.initializers.get(self.kernel_initializer),
+            kernel_initializer=self.new_initializer(),
             dtype=policy_of_part(self, name),
             name=name,
             **settings,
@@ -153,6 +160,14 @@ class Dropout(SettingsLayer):
             return keras.random.dropout(x, self.rate, noise_shape=shape, seed=self._seed)
         return ops.where(keep_mask(shape, self.rate), x * (1.0 / (1.0 - self.rate)), 0)
 
+    def before(self, function, x, *others, training=False):
+        """Returns function(self(x), *others). For the gradient x alone is kept, and dropped again."""
+
+        def run(x, *others):
+            return function(self(x, training=training), *others)
+
+        return (rematerialised(run, self._seed) if training and self.rate else run)(x, *others)
+
 
 @keras.saving.register_keras_serializable("t2t_keras")
 class FeedForward(SettingsLayer):
@@ -193,10 +208,11 @@ class FeedForward(SettingsLayer):
 
     def call(self, x, training=False):
         rows = x if self.dropout.broadcast_dims else flattened(x, x.shape[-1])
-        y = self.dropout(dense(self.conv1, rows), training=training)
+        x1 = dense(self.conv1, rows)
+        y = self.dropout(x1, training=training)
         if self.conv1.activation is keras.activations.linear:
-            # The same after dropout as before it: one tensor [B*T, F] less is kept for the gradient.
-            y = ops.relu(y)
+            y = ops.relu(y)  # the same after dropout as before it
+            y = relu_of_dropped(self.dropout.rate)(x1, y) if training else y
         y = dense(self.conv2, y)
         known = all(x.shape[1:])  # in a decoding step: -1 then needs no operation
         return ops.reshape(y, (-1, *x.shape[1:]) if known else shape_of(x))
