@@ -59,6 +59,12 @@ def data_dir(toy_dir):
     return toy_dir / "data"
 
 
+@pytest.fixture(scope="module")
+def one_engine():
+    with toy.one_engine():
+        yield
+
+
 @pytest.fixture(autouse=True, scope="module")
 def registered():
     """Takes back what the tests of a file register."""

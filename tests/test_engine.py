@@ -22,6 +22,7 @@ from t2t_keras.training.engine import _TEXT_TARGET_SHARE, fit_to_update
 from t2t_keras.training.run_checkpoint import RunCheckpoints
 from t2t_keras.transformer import Transformer
 
+pytestmark = pytest.mark.usefixtures("one_engine")
 PROBLEM = registry.problem(toy.PROBLEM)
 DROPOUT = "layer_prepostprocess_dropout=0.2,attention_dropout=0.2,relu_dropout=0.2"
 BATCHES = list(replicas.batches(8))
@@ -199,12 +200,6 @@ def test_too_large_a_batch_says_what_to_lower(monkeypatch):
 
 
 # Updates of so many tokens
-
-
-@pytest.fixture(scope="module", autouse=True)
-def one_engine():
-    with toy.one_engine():
-        yield
 
 
 def hparams(**changes):

@@ -175,7 +175,7 @@ def test_no_damage_raises():
 def test_takes_trees_as_well_as_strings_and_deeper_ones_than_python_recurses():
     text = "(TOP (S (NP-SBJ (NN tea)) (VP (VBZ cools)) (. .)))"
     assert parsing_f1([parse_tree(text)], [TEA]) == parsing_f1([text], [parse_tree(TEA)])
-    assert parsing_f1([text], [TEA]).f1 == 100
+    assert parsing_f1(iter([text]), iter([TEA])).f1 == 100
     deep = "(TOP " + "(NP " * 5000 + "(NN tea)" + ")" * 5001
     assert parsing_f1([deep], [deep]).by_sentence[0].matched == 5000
 

@@ -111,13 +111,14 @@ def test_icelandic_has_its_own_vocabulary_a_side(tmp_path):
     tokens = encoders["targets"].vocab_size
     assert tokens != 256
     sizes = {"inputs": encoders["inputs"].vocab_size, "targets": 256}
-    assert problem.vocab_sizes(tmp_path) == sizes
+    assert problem.get_hparams(None, tmp_path).vocab_size == sizes
     turned = registry.problem("parsing_icelandic16k_rev")
-    assert turned.vocab_sizes(tmp_path) == {"inputs": 256, "targets": sizes["inputs"]}
+    of_turned = {"inputs": 256, "targets": sizes["inputs"]}
+    assert turned.get_hparams(None, tmp_path).vocab_size == of_turned
     fitting = targets.read_text()
     targets.write_text(fitting + "".join(f"'more{i}_'\n" for i in range(257 - tokens)))
     with pytest.raises(UserError, match=r"has 257 tokens, and the table of .* has 256 rows"):
-        registry.problem("parsing_icelandic16k").vocab_sizes(tmp_path)
+        registry.problem("parsing_icelandic16k").get_hparams(None, tmp_path)
     targets.write_text(fitting)
     assert_a_checkpoint_of_t2t_decodes(tmp_path, **sizes)
 

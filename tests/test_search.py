@@ -87,6 +87,14 @@ def test_options_that_are_refused(search, options, message):
         getattr(t2t.decoding, search)(None, SOURCE, **options)
 
 
+@eagerly
+def test_sources_may_be_ragged_and_one_prefix_for_all():
+    model, options = small_model(), {"beam_size": 2, "extra_length": 4}
+    ragged, one = tf.RaggedTensor.from_tensor(SOURCE, padding=0), [[3, 4]]
+    ids, _ = beam_search(model, ragged, prefix=one, **options)
+    np.testing.assert_array_equal(ids, beam_search(model, SOURCE, prefix=one * 4, **options)[0])
+
+
 # Sampled decoding
 
 MANY = np.tile(SOURCE[:1], (2000, 1))

@@ -72,7 +72,7 @@ def test_a_language_model_stores_and_reads_targets_alone(tmp_path):
     for example in stored(problem, tmp_path, "dev"):
         assert example.keys() == {"targets"}
         assert example["targets"][-1] == 1
-    assert problem.vocab_sizes(tmp_path) == {"targets": 258}
+    assert problem.get_hparams(None, tmp_path).vocab_size == {"targets": 258}
     on_the_fly = TextBatches(problem, "dev", tmp_path, tmp_path, HP).dataset()
     for read in (batches(problem, "dev", tmp_path), [*on_the_fly.as_numpy_iterator()]):
         assert all(batch.keys() == {"targets"} for batch in read)
@@ -113,7 +113,7 @@ def test_chopped_text_is_one_stream_of_examples_as_long_as_the_problem_says(tmp_
 def test_classes_are_stored_and_read_as_single_numbers(tmp_path):
     problem = ToyClasses()
     problem.generate_data(tmp_path, tmp_path)
-    assert problem.vocab_sizes(tmp_path) == {"inputs": 258, "targets": 3}
+    assert problem.get_hparams(None, tmp_path).vocab_size == {"inputs": 258, "targets": 3}
     assert (problem.loss_multiplier, ToyLines().loss_multiplier) == (1, 2)
     found = set()
     for split in ("train", "dev"):

@@ -227,7 +227,7 @@ def test_a_problem_says_that_it_wants_pieces(tmp_path):
     problem.generate_data(tmp_path, tmp_path)
     encoder = problem.get_feature_encoders(tmp_path)["targets"]
     assert isinstance(encoder, SentencePieceEncoder)
-    assert problem.vocab_sizes(tmp_path)["inputs"] == encoder.vocab_size <= 60
+    assert problem.get_hparams(None, tmp_path).vocab_size["inputs"] == encoder.vocab_size <= 60
     pairs = [
         (encoder.decode(source), encoder.decode(target))
         for batch in data.dataset(problem, "dev", tmp_path, HP).as_numpy_iterator()

@@ -25,14 +25,9 @@ from t2t_keras.training import EarlyStopping, EngineSettings, Trainer, TrainSett
 sys.path.append(str(toy.ROOT / "benchmarks"))
 from restarts import losses
 
+pytestmark = pytest.mark.usefixtures("one_engine")
 DECODE = DecodeSettings(beam_size=1, extra_length=2)
 SMALL = toy.hparams(num_hidden_layers=1, hidden_size=32, filter_size=32)
-
-
-@pytest.fixture(scope="module", autouse=True)
-def one_engine():
-    with toy.one_engine():
-        yield
 
 
 def trainer(data_dir, output_dir, steps, hparams=SMALL, tmp_dir=None, engine=None, **settings):

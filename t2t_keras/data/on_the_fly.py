@@ -100,11 +100,7 @@ class TextBatches(SplitBatches):
 
     @unconverted
     def dataset(self, start_step: int = 0) -> tf.data.Dataset:
-        """Returns the batches from number `start_step` on; earlier ones are made and discarded.
-
-        Returns:
-            A dataset of `{"inputs": [B, S], "targets": [B, S]}`, int32, 0 for padding.
-        """
+        """Returns what `Batches.dataset` does; batches before `start_step` are made and discarded."""
         START_STEP.checked("start_step", start_step, what="")
         endless, shuffle = bool(self.options.repeat), bool(self.options.shuffle)
         sizes = tf.constant(self.buckets.sizes, tf.int64)

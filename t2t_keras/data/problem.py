@@ -250,10 +250,6 @@ class Problem:
         self._hparams = p
         return p
 
-    def vocab_sizes(self, data_dir: PathLike) -> dict[str, int]:
-        """Returns the number of rows of the model's embedding tables, by side."""
-        return self.get_hparams(None, data_dir).vocab_size
-
     @property
     def quality_metric(self) -> str:
         """Hook: the name of the metric that `quality` computes."""

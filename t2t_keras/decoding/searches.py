@@ -99,6 +99,7 @@ def search(
     if prefix is not None:
         of_target = model.target_vocab_size
         prefix = int_tensor("prefix", prefix, "ids [B, P], padded with 0", [2], rows, of_target)
+        prefix = ops.broadcast_to(prefix, (shape_of(inputs)[0], shape_of(prefix)[1]))
     limits = max_lengths
     if max_lengths is not None:
         limits = int_tensor("max_lengths", max_lengths, "[B]", [0, 1], rows)
@@ -169,7 +170,7 @@ def int_tensor(
     if len(unknown):
         raise UserError(f"{name} must be {wanted}, from 0 to {size - 1}, got {unknown[0]}.")
     with explained(f"{name} must be {wanted}", Exception):
-        given = ops.cast(ops.convert_to_tensor(given), "int32")
+        given = ops.cast(ops.convert_to_tensor(given, ragged=False), "int32")
     shape = tuple(given.shape)
     if len(shape) not in ranks or (shape and rows and shape[0] not in (None, 1, rows)):
         raise UserError(f"{name} must be {wanted}, got shape {shape}.")
@@ -242,7 +243,7 @@ def sample(model, inputs, *, seed=None, temperature=1.0, top_k: int = 0, top_p=1
         UserError: an option is out of range.
     """
     own = {"beam_size": 1, "sampling_method": "random", "sampling_temp": temperature}
-    own |= {"sampling_keep_top_k": top_k, "sampling_keep_top_p": top_p}
+    own |= {"sampling_keep_top_k": top_k, "sampling_keep_top_p": top_p, "sampling_seed": 0}
     seed = random.randrange(2**31) if seed is None else seed
     found = _search_with(options, own, model, inputs, seed=seed)
     return found.ids[:, 0], found.scores[:, 0]
@@ -250,12 +251,12 @@ def sample(model, inputs, *, seed=None, temperature=1.0, top_k: int = 0, top_p=1
 
 def _search_with(options: dict[str, Any], own: dict[str, Any], model, inputs, **given):
     """Searches with a caller's options, of `search` or of `DecodeSettings`, and a function's own of these."""
-    for name in ("max_lengths", "prefix", "logits_processors"):
-        if name in options:
-            given[name] = options.pop(name)
+    of_search = ("max_lengths", "prefix", "logits_processors")
+    given |= {name: options.pop(name) for name in of_search if name in options}
     allowed = {field.name for field in dataclasses.fields(DecodeSettings)} - own.keys()
     for name in options.keys() - allowed:
-        raise UserError(f"this search takes no option {name!r}.{nearest(name, sorted(allowed))}")
+        near = nearest(name, sorted(allowed.union(of_search)))
+        raise UserError(f"this search takes no option {name!r}.{near}")
     return search(model, inputs, DecodeSettings(**own, **options), **given)
 
 

@@ -14,7 +14,12 @@ import numpy as np
 from keras import ops
 
 from t2t_keras.decoding.beam import SearchResult
-from t2t_keras.shape import shape_of, written
+from t2t_keras.shape import ON_TENSORFLOW, shape_of, written
+
+if ON_TENSORFLOW:
+    import tensorflow as tf
+
+    from t2t_keras.open_graph import open_shapes
 
 ROOM = 32
 """Number of tokens to make room for at a time; the source is padded to a multiple of it."""
@@ -110,12 +115,9 @@ class StaticSearch:
 
 def _compiled(model, function):
     """Compiles a function of tensors that uses the model's weights. (On PyTorch it stays eager.)"""
-    backend = keras.backend.backend()
-    if backend == "tensorflow":
-        import tensorflow as tf
-
+    if ON_TENSORFLOW:
         return tf.function(function, jit_compile=True, autograph=False)
-    if backend == "torch":
+    if keras.backend.backend() == "torch":
         import torch
 
         return torch.no_grad()(function)
@@ -131,11 +133,7 @@ def _compiled(model, function):
 
 def _while(going_on, body, state):
     """Runs a loop over compiled functions, whose tensors get larger in each iteration."""
-    if keras.backend.backend() == "tensorflow":
-        import tensorflow as tf
-
-        from t2t_keras.open_graph import open_shapes
-
+    if ON_TENSORFLOW:
         shapes = (open_shapes(state, 0, 2),)
         return tf.while_loop(going_on, lambda s: (body(s),), (state,), shape_invariants=shapes)[0]
     while going_on(state):

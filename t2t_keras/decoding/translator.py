@@ -147,7 +147,7 @@ class Translator:
             UserError: the vocabulary cannot express a line, or prefixes or phrases are not as many.
         """
         lines = several_texts("lines", lines)
-        prefixes = several_texts("prefixes", prefixes or [""] * len(lines))
+        prefixes = several_texts("prefixes", [""] * len(lines) if prefixes is None else prefixes)
         phrases = [several_texts("phrases", each) for each in phrases or [()] * len(lines)]
         for name, given in (("prefixes", prefixes), ("phrases", phrases)):
             if len(given) != len(lines):
@@ -459,6 +459,7 @@ def token_scores(model, inputs, targets):
         for name, side in sides.items()
         if side is not None
     }
+    model.members[0].require_features(ids)
     return _token_scores(model, ids)
 
 
@@ -552,18 +553,20 @@ class PairScorer:
         """Returns the number of target tokens."""
         return result.tokens
 
-    def _pair(self, line: Line) -> Pair:
+    def texts(self, text: str, number: int) -> dict[str, str]:
+        """Returns the sides of line `number`; it is a `UserError` if the line has no tab, or more than one."""
         names = ["inputs", "targets"] if self.model.kind != LANGUAGE_MODEL else ["targets"]
-        sides = line.text.split("\t")
+        sides = text.split("\t")
         if len(sides) == 2:  # T2T, too, scores with a language model what follows a tab
             sides = sides[-len(names) :]
         if len(sides) != len(names):
-            raise UserError(
-                f"line {line.number} has {len(sides) - 1} tabs: write SOURCE<TAB>TARGET."
-            )
+            raise UserError(f"line {number} has {len(sides) - 1} tabs: write SOURCE<TAB>TARGET.")
+        return dict(zip(names, sides, strict=True))
+
+    def _pair(self, line: Line) -> Pair:
         *sources, target = (
             [*encoded(self.encoders[name], text, line.number), EOS_ID]
-            for name, text in zip(names, sides, strict=True)
+            for name, text in self.texts(line.text, line.number).items()
         )
         pair = Pair(line.number, sources[0] if sources else [], target, line.text_bytes)
         most = self.settings.max_input_size

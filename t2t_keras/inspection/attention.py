@@ -1,22 +1,20 @@
 """The attention weights of all layers and heads for a text and its translation."""
 
-from __future__ import annotations
-
 import dataclasses
 import os
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
+from t2t_keras.data.parsing_problem import ParsingProblem
+from t2t_keras.data.problem import Problem
+from t2t_keras.decoding import DecodeSettings, search
 from t2t_keras.errors import UserError
 from t2t_keras.files import atomic_write, writing
 from t2t_keras.ids import EOS_ID, until_eos
 from t2t_keras.inspection.tokens import Tokens, shown_tokens
-
-if TYPE_CHECKING:
-    from t2t_keras.data.problem import Problem
-    from t2t_keras.decoding import DecodeSettings
+from t2t_keras.parsing import linearize, parse_tree
 
 KINDS = {
     "encoder": ("source", "source"),
@@ -57,7 +55,7 @@ class AttentionData:
         queries, keys = KINDS[kind]
         return getattr(self, queries), getattr(self, keys)
 
-    def by_words(self) -> AttentionData:
+    def by_words(self) -> "AttentionData":
         """Returns weights between words: summed over a key word's tokens, averaged over a query word's."""
         weights: dict[str, Any] = {}
         for kind in KINDS:
@@ -120,9 +118,6 @@ def attention_data(
         UserError: the model is an ensemble, a text has more than `MOST_TOKENS` tokens or cannot be
             encoded, or a setting without effect is changed.
     """
-    from t2t_keras.data.parsing_problem import ParsingProblem
-    from t2t_keras.decoding import DecodeSettings, search
-
     require_both_sides(model, "a picture of attention")
     settings = settings or DecodeSettings()
     for field in dataclasses.fields(settings):
@@ -198,8 +193,6 @@ def _encoded(encoder, text: str, name: str) -> list[int]:
 
 def _tags(problem, words: str, target: str) -> str:
     """Returns the tags of a tree in brackets."""
-    from t2t_keras.parsing import linearize, parse_tree
-
     tree = problem.prepare(parse_tree(target))
     tree_words, tags = linearize(tree) if tree else ("", "")
     if tree_words.split() != words.split():

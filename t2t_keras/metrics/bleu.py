@@ -238,9 +238,9 @@ def rouge(references: Sequence[Sequence[str]], hypotheses: Sequence[str]) -> dic
     Raises:
         UserError: there are no summaries, the numbers differ, or `rouge-score` is missing.
     """
-    for name, texts in (("hypotheses", hypotheses), *(("references", each) for each in references)):
-        several_texts(name, texts)
-    if not hypotheses or len(references) != len(hypotheses):
+    hypotheses = several_texts("hypotheses", hypotheses)
+    references = [several_texts("references", each) for each in references]
+    if not (hypotheses and all(references)) or len(references) != len(hypotheses):
         raise UserError(
             f"ROUGE needs a reference for each summary, got {len(references)} and {len(hypotheses)}."
         )

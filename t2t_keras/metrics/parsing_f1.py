@@ -8,12 +8,10 @@ import operator
 import re
 from collections import Counter
 from collections.abc import Iterable, Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
-from t2t_keras.errors import UserError, require_several
-
-if TYPE_CHECKING:
-    from t2t_keras.parsing.trees import Tree
+from t2t_keras.errors import UserError, several_texts
+from t2t_keras.parsing.trees import Tree
 
 _SHORT = 40
 
@@ -131,8 +129,8 @@ def parsing_f1(
     Raises:
         UserError: the numbers of trees differ or are 0.
     """
-    require_several("gold_trees", gold_trees)
-    require_several("predicted_trees", predicted_trees)
+    gold_trees = several_texts("gold_trees", gold_trees, object)
+    predicted_trees = several_texts("predicted_trees", predicted_trees, object)
     if len(gold_trees) != len(predicted_trees):
         raise UserError(
             f"{len(gold_trees)} gold trees but {len(predicted_trees)} predicted ones; "
