@@ -50,8 +50,7 @@ def eagerly():
 
 @pytest.fixture(scope="module")
 def toy_dir(tmp_path_factory):
-    """The toy's `text` and `data`."""
-    return toy.generate(tmp_path_factory.mktemp("toy")).parent
+    return toy.generate(tmp_path_factory.mktemp("toy")).parent  # of `text` and `data`
 
 
 @pytest.fixture(scope="module")

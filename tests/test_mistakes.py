@@ -9,7 +9,7 @@ import toy
 from networks import search_model, small_model
 
 from t2t_keras import Transformer, checkpoints, load, metrics, registry
-from t2t_keras.data import Text2TextProblem
+from t2t_keras.data import Text2TextProblem, dataset
 from t2t_keras.data.generation import CleaningRules
 from t2t_keras.decoding import Translator, beam_search, greedy, sample, score, search
 from t2t_keras.errors import UserError
@@ -186,6 +186,7 @@ REFUSED |= {
     "max_lengths must be .* \\(3,\\)": lambda: greedy(small_model(), IDS, max_lengths=[1, 2, 3]),
     "this search takes no option 'beam_size'": lambda: greedy(small_model(), IDS, beam_size=4),
     "this search takes no option 'sampling_seed'": lambda: sample(None, IDS, sampling_seed=3),
+    "problem must be a problem, as": lambda: dataset(NAME, "dev", "", None),
     "this search takes .*'max_lengths'": lambda: greedy(small_model(), IDS, max_length=4),
     "Transformer takes a dict, .* got shapes \\(2, 3\\), \\(3, 1\\)": lambda: score(small_model(), IDS, [[2]] * 3),
     "/ is a directory: name a checkpoint in it": lambda: checkpoints.save_t2t(None, "/"),

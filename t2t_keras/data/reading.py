@@ -17,8 +17,8 @@ import numpy as np
 
 from t2t_keras.data.problem import DatasetSplit, Problem
 from t2t_keras.data.shards import SIDES, PathLike, StoredExamples, read_index
-from t2t_keras.errors import UserError
-from t2t_keras.settings import INT64, SETTINGS, at_least, declare
+from t2t_keras.errors import UserError, require_kind
+from t2t_keras.settings import INT64, SETTINGS, HParams, at_least, declare
 from t2t_keras.text.encoders import vocabulary_digest
 
 if TYPE_CHECKING:
@@ -558,6 +558,8 @@ class Batches(SplitBatches):
         options: BatchOptions | None = None,
         **keywords: Any,
     ):
+        require_kind("problem", problem, Problem, "a problem, as from registry.problem")
+        require_kind("hp", hp, HParams, "settings, as from registry.hparams")
         if hp.t2t_batches and split != DatasetSplit.TRAIN:
             keywords["pad_to_boundary"] = False  # T2T's last bucket has no longest length
         super().__init__(problem, split, hp, options, keywords)
