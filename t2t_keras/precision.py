@@ -1,7 +1,5 @@
 """Models in half precision or with 8-bit weights."""
 
-from __future__ import annotations
-
 import contextlib
 import contextvars
 import functools
@@ -162,7 +160,7 @@ class EightBits(DTypePolicy):
         super().__init__(name, **kwargs)
         self.matrices: dict[keras.layers.Layer, tuple[list, Int8Matrix]] = {}
 
-    def matrix(self, layer, make: Callable[[], Any]) -> Int8Matrix:
+    def matrix(self, layer, make: Callable[[], Any]) -> "Int8Matrix":
         """Returns the matrix [D, N] that `make` computes from a layer's weights, as they are now."""
         values = _values(layer.variables)
         former, matrix = self.matrices.get(layer, ([], None))

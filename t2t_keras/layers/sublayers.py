@@ -105,8 +105,9 @@ class SettingsLayer(keras.layers.Layer):
 
     def new_initializer(self):
         """Returns an initializer for a weight; one that is used twice would give the same numbers."""
-        initializer = keras.initializers.get(self.kernel_initializer)
-        return initializer.clone() if isinstance(initializer, keras.Initializer) else initializer
+        given = self.kernel_initializer
+        is_own = isinstance(given, keras.Initializer)
+        return given.clone() if is_own else keras.initializers.get(given)
 
     def dense_part(self, name: str, input_size: int, units: int, **settings):
         """Makes and builds a `Dense` layer with this layer's `kernel_initializer`."""

@@ -8,10 +8,12 @@ import operator
 import re
 from collections import Counter
 from collections.abc import Iterable, Sequence
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from t2t_keras.errors import UserError, several_texts
-from t2t_keras.parsing.trees import Tree
+
+if TYPE_CHECKING:
+    from t2t_keras.parsing.trees import Tree
 
 _SHORT = 40
 
