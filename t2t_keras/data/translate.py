@@ -72,9 +72,8 @@ class TranslateProblem(Text2TextProblem):
                 "is not supported: remove datatypes_to_clean and use the --clean_* flags."
             )
         sources = self.available(tmp_dir, self.source_data_files(split))
-        if custom_iterator or is_users_own(
-            type(self), "generate_encoded_samples"
-        ):  # may read the files
+        encodes = is_users_own(type(self), "generate_encoded_samples")  # it may read the files
+        if custom_iterator or encodes:
             path = compile_data(tmp_dir, sources, f"{self.name}-compiled-{split}")
         if custom_iterator:
             return custom_iterator(f"{path}.lang1", f"{path}.lang2")

@@ -186,7 +186,7 @@ class TokenTextEncoder(TensorEncoder):
             if token_id is None:
                 raise UserError(
                     f"Token {token!r} is not in the vocabulary of {self.vocab_size} tokens; "
-                    "add it, or name a replacement for unknown tokens."
+                    "add it, or name a replacement that is there."
                 )
             ids.append(token_id)
         return ids[::-1] if self._reverse else ids
