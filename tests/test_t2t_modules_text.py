@@ -48,7 +48,7 @@ class Wider(text_encoder.TokenTextEncoder):
         (lambda: text_encoder.TextEncoder().encode("3 4"), [5, 6]),
         (lambda: text_encoder.TextEncoder(1).decode([4, 0, 0], strip_extraneous=True), "3"),
         (lambda: text_encoder.TextEncoder().decode([1, 4]), "<EOS> 2"),
-        (lambda: text_encoder.RESERVED_TOKENS + [text_encoder.EOS], ["<pad>", "<EOS>", "<EOS>"]),
+        (lambda: [text_encoder.PAD, *text_encoder.RESERVED_TOKENS_BYTES][::2], ["<pad>", b"<EOS>"]),
         (lambda: (text_encoder.PAD_ID, text_encoder.NUM_RESERVED_TOKENS), (0, 2)),
         (lambda: text_encoder.native_to_unicode(b"a\xffb"), "ab"),
         (lambda: [text_encoder.to_unicode(each) for each in ("é", "é".encode())], ["é", "é"]),

@@ -251,6 +251,7 @@ class ModalityType(metaclass=_Constants):
 
 PAD, EOS = RESERVED_TOKENS = ["<pad>", "<EOS>"]
 NUM_RESERVED_TOKENS = 2
+RESERVED_TOKENS_BYTES = [b"<pad>", b"<EOS>"]
 
 
 def to_unicode(s: str | bytes, ignore_errors: bool = False) -> str:
