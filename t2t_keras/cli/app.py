@@ -187,7 +187,7 @@ def _check_values(program: str, lenient: bool) -> None:
         if "\0" in text:  # of a --flagfile, or of Python
             raise UserError(f"flag --{name} has a zero byte: remove it.")
         if name.endswith(("_dir", "prefix", "_path")) and re.search(r"[\ud800-\udfff]", text):
-            raise UserError(f"flag --{name} is not UTF-8, as TensorFlow needs it: rename the file.")
+            raise UserError(f"flag --{name} is not UTF-8, as TensorFlow needs it: rename it.")
         if isinstance(value, float) and not math.isfinite(value):
             raise UserError(f"flag --{name}={value}: {value} is not {parser.syntactic_help}.")
         most = max(INT32, getattr(parser, "upper_bound", None) or 0)

@@ -64,7 +64,7 @@ class TranslateProblem(Text2TextProblem):
     ) -> Samples:
         """Returns the pairs of all sources of a split; drops pairs with an empty side.
 
-        A `custom_iterator` makes samples of two files, in which all these pairs are (T2T's).
+        A `custom_iterator` makes samples of two files with all these pairs (T2T's), which methods of users read.
         """
         if self.datatypes_to_clean:
             raise UserError(
@@ -72,8 +72,7 @@ class TranslateProblem(Text2TextProblem):
                 "is not supported: remove datatypes_to_clean and use the --clean_* flags."
             )
         sources = self.available(tmp_dir, self.source_data_files(split))
-        encodes = is_users_own(type(self), "generate_encoded_samples")  # it may read the files
-        if custom_iterator or encodes:
+        if custom_iterator or is_users_own(type(self), "generate_encoded_samples"):
             path = compile_data(tmp_dir, sources, f"{self.name}-compiled-{split}")
         if custom_iterator:
             return custom_iterator(f"{path}.lang1", f"{path}.lang2")

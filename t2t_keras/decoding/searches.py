@@ -162,19 +162,20 @@ def int_tensor(
     name: str, given, wanted: str, ranks: Sequence[int], rows: int | None = None, size: int = 0
 ):
     """Returns an int32 tensor; a `UserError` if it is not of one row or `rows`, or has ids not below `size`."""
+    with explained(f"{name} must be {wanted}", Exception):
+        given = ops.convert_to_tensor(given, ragged=False)
+        numbers = ops.cast(given, "int32")
     unknown: Any = ()
     if size:
-        with contextlib.suppress(Exception):  # of a symbolic tensor, or explained below
+        with contextlib.suppress(Exception):  # of a symbolic tensor
             ids = np.asarray(given)
             unknown = ids[ids != ids.astype(int).clip(0, size - 1)]
     if len(unknown):
         raise UserError(f"{name} must be {wanted}, from 0 to {size - 1}, got {unknown[0]}.")
-    with explained(f"{name} must be {wanted}", Exception):
-        given = ops.cast(ops.convert_to_tensor(given, ragged=False), "int32")
-    shape = tuple(given.shape)
+    shape = tuple(numbers.shape)
     if len(shape) not in ranks or (shape and rows and shape[0] not in (None, 1, rows)):
         raise UserError(f"{name} must be {wanted}, got shape {shape}.")
-    return given
+    return numbers
 
 
 def kept_top_k(model: Model, options: DecodeSettings) -> int:

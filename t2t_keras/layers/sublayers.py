@@ -85,8 +85,8 @@ class SettingsLayer(keras.layers.Layer):
     """A layer whose settings are attributes and its config; outputs have the first input's shape.
 
     Args:
-        given: the `locals()` of the `__init__` that takes the settings; an initializer becomes its
-            config, a tuple a list.
+        given: the `locals()` of the `__init__` that takes the settings; an initializer of Keras's
+            becomes its config, a tuple a list.
         kwargs: those of `keras.layers.Layer`.
     """
 

@@ -174,7 +174,7 @@ class TokenTextEncoder(TensorEncoder):
             self._entries = [*RESERVED_TOKENS, *listed]
         else:
             raise UserError("TokenTextEncoder got no tokens: give vocab_filename or vocab_list.")
-        self._token_to_id = {token: i for i, token in enumerate(self._entries)}
+        self._token_to_id = {token: i for i, token in enumerate(self._entries)}  # T2T's names
         self.replace_oov, self._replace_oov, self._reverse = replace_oov, replace_oov, reverse
         self._replacement = None if replace_oov is None else self._token_to_id.get(replace_oov)
 
