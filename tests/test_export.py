@@ -419,9 +419,10 @@ def test_nothing_is_left_of_an_export_that_failed(model, tmp_path, monkeypatch):
     [
         ({"default_signature": "translat"}, "Did you mean 'translate'?"),
         ({"precision": "int4"}, "precision must be one of float32, bfloat16, float16, int8, got 'int4'"),
-        ({"settings": DecodeSettings(long_inputs="skip")}, "long_inputs must be cut in an export"),
-        ({"settings": DecodeSettings(t2t_batches=True)}, "t2t_batches must be False in an export"),
-        ({"settings": DecodeSettings(beam_size=1, sampling_method="random")}, "sampling_method must be argmax in an"),
+        ({"settings": DecodeSettings(long_inputs="skip")}, "long_inputs cannot be skip in an export"),
+        ({"settings": DecodeSettings(t2t_batches=True)}, "t2t_batches cannot be True in an export"),
+        ({"settings": DecodeSettings(constrained="always")}, "constrained cannot be always in an"),
+        ({"settings": DecodeSettings(beam_size=1, sampling_method="random")}, "sampling_method cannot be random"),
         ({"encoders": {**ENCODERS, "inputs": ByteTextEncoder()}}, "vocabulary of the inputs has 258 tokens and the"),
         ({"align_heads": "1"}, "heads=1: there is no layer 1, only 0 to 0"),
         ({"align_heads": "best"}, "heads must be mean, LAYER or LAYER:HEAD"),

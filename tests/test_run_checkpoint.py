@@ -163,10 +163,11 @@ def test_keeps_one_of_so_many_hours_for_good(run, tmp_path):
     assert [step // (hour // 2) for step in steps_on_disk(tmp_path)] == [4, 8, 10, 11]
     for path in tmp_path.iterdir():
         os.utime(path)  # as `cp -r` does
-    copy = RunCheckpoints(str(tmp_path), run, keep=2, keep_every_hours=2)
-    copy.restore_latest(LOSSES)
-    copy.remove_old()
-    assert len(steps_on_disk(tmp_path)) == 4
+    for later in ({"keep": 2, "keep_every_hours": 2}, {"keep": 2}, {"keep": 0}, {"keep": 1}):
+        copy = RunCheckpoints(str(tmp_path), run, **later)
+        copy.restore_latest(LOSSES)
+        copy.remove_old()
+        assert len(steps_on_disk(tmp_path)) == 4
 
 
 def test_a_slot_that_is_missing_is_named(run, tmp_path):

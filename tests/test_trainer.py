@@ -231,6 +231,7 @@ def test_why_a_run_ended_is_reported_and_recorded(data_dir, tmp_path, error, sai
     with pytest.raises(UserError, match=message) as raised:
         after(trainer(data_dir, tmp_path, 12), 1, fail).run()
     assert ending(tmp_path).rstrip(".") == str(raised.value).rstrip(".")
+    assert (tmp_path / "model.ckpt-1.index").exists() == (error is tf.errors.UnknownError)
 
 
 def test_what_a_killed_start_left_is_put_right(data_dir, tmp_path, whole):

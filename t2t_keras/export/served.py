@@ -86,13 +86,12 @@ class _Served(tf.Module):
     ):
         super().__init__(name="transformer")
         settings = settings or DecodeSettings()
-        needed = {"sampling_method": "argmax", "long_inputs": "cut", "t2t_batches": False}
-        for name, only in needed.items():
-            value = getattr(settings, name)
-            if value != only:
+        refused = {"sampling_method": "random", "long_inputs": "skip", "t2t_batches": True}
+        for name, value in {**refused, "constrained": "always"}.items():
+            if getattr(settings, name) == value:
                 raise UserError(
-                    f"decode hparam {name} must be {only} in an export, got {value}: only "
-                    "t2t-keras-decode supports other values."
+                    f"decode hparam {name} cannot be {value} in an export: leave it out, or use "
+                    "t2t-keras-decode."
                 )
         require_vocabulary(model, {side: e.vocab_size for side, e in encoders.items()})
         require_tensors(encoders.values(), "an export")

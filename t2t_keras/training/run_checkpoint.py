@@ -97,8 +97,10 @@ class RunCheckpoints:
             UserError: there are checkpoints but none is readable, or one is of another model.
         """
         found = checkpoints_in(self.directory, PREFIX)
-        if self.keep_every_hours and self.keep > 0:  # a copy of the directory has other times
-            self._for_good = set(found[: -self.keep])
+        state = Path(self.directory) / t2t.STATE_FILE
+        if text := state.read_text("utf-8", "replace") if state.exists() else "":
+            unnamed = {prefix for prefix in found if f'{os.path.basename(prefix)}"' not in text}
+            self._for_good = unnamed.difference(found[-1:])  # a killed process wrote the newest
         errors = []
         for prefix in reversed(found):
             try:
@@ -136,23 +138,27 @@ class RunCheckpoints:
         write_text(Path(self.directory) / BEST_FILE, f"{PREFIX}{step}\n")
 
     def remove_old(self) -> None:
-        """Removes checkpoints that are not kept, and writes the file `checkpoint`."""
+        """Removes checkpoints that are not kept, and writes the file `checkpoint`.
+
+        As TensorFlow's, this names only those that may be removed later, by other settings, too.
+        """
         with writing(self.directory):
             found = checkpoints_in(self.directory, PREFIX)
             kept = [prefix for prefix in found if prefix not in self._damaged]
-            if self.keep > 0:
-                best = os.path.join(self.directory, read_best(self.directory))
-                last_kept, apart = self.run_started, 3600 * self.keep_every_hours
-                for prefix in kept[: -self.keep]:
-                    written = os.path.getmtime(prefix + ".index")
-                    if prefix in self._for_good or (apart and written - last_kept >= apart):
-                        last_kept = written
-                    elif prefix != best:
-                        os.remove(prefix + ".index")  # first: without it the rest is no checkpoint
-                        for path in glob.glob(glob.escape(prefix) + ".*"):
-                            os.remove(path)
-                        kept.remove(prefix)
-            if names := [os.path.basename(prefix) for prefix in kept]:
+            best = os.path.join(self.directory, read_best(self.directory))
+            last_kept, apart = self.run_started, 3600 * self.keep_every_hours
+            for prefix in kept[: -max(1, self.keep)]:
+                written = os.path.getmtime(prefix + ".index")
+                if self.keep <= 0 or (apart and written - last_kept >= apart):
+                    self._for_good.add(prefix)
+                if prefix in self._for_good:
+                    last_kept = written
+                elif prefix != best:
+                    os.remove(prefix + ".index")  # first: without it the rest is no checkpoint
+                    for path in glob.glob(glob.escape(prefix) + ".*"):
+                        os.remove(path)
+                    kept.remove(prefix)
+            if names := [os.path.basename(prefix) for prefix in kept if prefix not in self._for_good]:
                 write_text(Path(self.directory) / t2t.STATE_FILE, t2t.state_text(names))
 
     def clear_unfinished(self) -> None:

@@ -300,7 +300,12 @@ class Trainer:
             stop = min(s.train_steps, *((step // n + 1) * n for n in every))
             steps = min(chunk, stop - step)
             start = time.perf_counter()
-            sums = self.engine.train(iterator, steps)
+            try:
+                sums = self.engine.train(iterator, steps)
+            except (tf.errors.UnknownError, tf.errors.InvalidArgumentError):  # a damaged record
+                if self.engine.hosts == 1:
+                    self._save()
+                raise
             seconds = time.perf_counter() - start
             self._seconds[phase] += seconds
             phase = "training"
