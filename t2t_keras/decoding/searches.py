@@ -1,7 +1,6 @@
 """Beam search, greedy and sampled decoding: one entry, with all options."""
 
 import contextlib
-import dataclasses
 import functools
 import math
 import random
@@ -254,7 +253,7 @@ def _search_with(options: dict[str, Any], own: dict[str, Any], model, inputs, **
     """Searches with a caller's options, of `search` or of `DecodeSettings`, and a function's own of these."""
     of_search = ("max_lengths", "prefix", "logits_processors")
     given |= {name: options.pop(name) for name in of_search if name in options}
-    allowed = {field.name for field in dataclasses.fields(DecodeSettings)} - own.keys()
+    allowed = {"beam_size", "alpha", "extra_length", "min_length", "xla"} - own.keys()
     for name in options.keys() - allowed:
         near = nearest(name, sorted(allowed.union(of_search)))
         raise UserError(f"this search takes no option {name!r}.{near}")
