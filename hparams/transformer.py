@@ -267,7 +267,6 @@ def transformer_lm_tpu_0() -> HParams:
     """6 wide layers, only residual dropout as regularisation, for the billion-word benchmark."""
     return for_tpu(transformer_clean_big()).replace(
         num_heads=4,
-        learning_rate_constant=1.0,
         batch_size=4096,
         shared_embedding_and_softmax_weights=False,
         layer_prepostprocess_dropout=0.1,
@@ -352,10 +351,7 @@ def transformer_parsing_gum() -> HParams:
         learning_rate_warmup_steps=500,
         batch_size=2048,
         batch_shuffle_size=128,
-        max_length=256,
         length_bucket_step=1.2,
         layer_prepostprocess_dropout=0.3,
-        attention_dropout=0.1,
-        relu_dropout=0.1,
         shared_embedding_and_softmax_weights=False,
     )

@@ -161,7 +161,6 @@ class LanguagemodelLm1b32k(LinesProblem):
     Words outside of the vocabulary that published results use become UNK, as in T2T.
     """
 
-    approx_vocab_size = 2**15
     max_samples_for_vocab = 63000
     WORDS = "http://download.tensorflow.org/models/LM_LSTM_CNN/vocab-2016-09-10.txt"
 

@@ -53,7 +53,6 @@ class ParsingEnglishSemisup32k(ParsingProblem):
     Vinyals et al. (2015), "Grammar as a Foreign Language".
     """
 
-    approx_vocab_size = 2**15
     dataset_splits = with_shards(SPLITS)
 
     def corpora(self, split: str) -> Sequence[TreeCorpus]:
@@ -77,7 +76,6 @@ class WsjParsing(ParsingProblem):
 
     VOCAB_FILES = ("wsj.train.text.txt", "wsj.train.tags.txt")
 
-    approx_vocab_size = 2**15
     max_samples_for_vocab = 1000
     dataset_splits = with_shards((DatasetSplit.TRAIN, DatasetSplit.EVAL))
 

@@ -1,7 +1,5 @@
 """Encoder and decoder: masks, weights, caches, and parts of a user's own."""
 
-import dataclasses
-
 import keras
 import numpy as np
 import pytest
@@ -27,18 +25,6 @@ MEMORY_MASK = np.array([[1, 1, 0], [1, 0, 0]], bool)
 SMALL = {"num_heads": 2, "filter_size": 12}
 POSTNORM = {"preprocess_sequence": "none", "postprocess_sequence": "dan"}
 WITH_WEIGHTS = {"return_attention_weights": True}
-
-
-def test_attention_weights_of_every_layer():
-    encoder, decoder = (c(num_layers=3, **SMALL) for c in (TransformerEncoder, TransformerDecoder))
-    _, weights = encoder(X, mask=MASK, **WITH_WEIGHTS)
-    _, own, other = decoder(X, MEMORY, memory_mask=MEMORY_MASK, **WITH_WEIGHTS)
-    for layers, length in ((weights, 5), (own, 5), (other, 3)):
-        assert [w.shape for w in layers] == [(2, 2, 5, length)] * 3
-        np.testing.assert_allclose(np.sum(layers, -1), 1, rtol=1e-5)
-    assert (np.asarray(own)[..., ~np.tri(5, dtype=bool)] == 0).all()
-    for layers, mask in ((weights, MASK), (other, MEMORY_MASK)):
-        assert (np.asarray(layers).transpose(1, 4, 0, 2, 3)[~mask] == 0).all()
 
 
 class OnlyMe(MultiHeadAttention):
@@ -88,7 +74,11 @@ def test_no_token_sees_padding_nor_in_a_causal_encoder_later_tokens():
         assert np.abs(ours[changed] - theirs[changed]).max() > 1e-3
 
 
-def test_remove_padding_zeroes_the_feed_forward_output_there():
+PACKED = AttentionMask(segments=np.array([[1, 1, 2, 0, 0], [1, 2, 2, 2, 3]]), nonpadding=MASK)
+
+
+@pytest.mark.parametrize("mask", [{"mask": MASK}, {"attention_mask": PACKED}])
+def test_remove_padding_zeroes_the_feed_forward_output_there(mask):
     settings = {**SMALL, "num_layers": 1, **POSTNORM, "postprocess_sequence": "a"}
     kept = TransformerEncoder(**settings)
     removed = TransformerEncoder(**settings, remove_padding=True)
@@ -96,22 +86,10 @@ def test_remove_padding_zeroes_the_feed_forward_output_there():
     for variable in kept.trainable_variables:
         variable.assign(variable + 0.1)  # biases too
     removed.set_weights(kept.get_weights())
-    ours, theirs = (np.asarray(encoder(X, mask=MASK)) for encoder in (removed, kept))
+    ours, theirs = (np.asarray(encoder(X, **mask)) for encoder in (removed, kept))
     np.testing.assert_allclose(ours[MASK], theirs[MASK], atol=1e-5)
-    attention = np.asarray(kept.layer_0.self_attention(X, mask=MASK))
+    attention = np.asarray(kept.layer_0.self_attention(X, **mask))
     np.testing.assert_allclose(ours[~MASK], (X + attention)[~MASK], atol=1e-5)
-
-
-def test_mask_and_bias_both_count():
-    layer = TransformerEncoderLayer(**SMALL)
-    near = AttentionMask(keys=MASK, bias=proximity_bias(5))
-    _, weights = layer(X, attention_mask=near, **WITH_WEIGHTS)
-    _, plain = layer(X, mask=MASK, **WITH_WEIGHTS)
-    assert (np.asarray(weights).transpose(0, 3, 1, 2)[~MASK] == 0).all()
-    # Multiplied by 1 / (1 + distance) before the softmax.
-    position = np.arange(5)
-    wanted = np.asarray(plain) / (1 + np.abs(position[:, None] - position))
-    np.testing.assert_allclose(weights, wanted / wanted.sum(-1, keepdims=True), atol=1e-6)
 
 
 # Parts of a user's own
@@ -183,28 +161,6 @@ def test_steps_give_what_the_whole_sentence_gives(decoder_class, settings, near)
         step = decoder(X[:, i : i + 1], MEMORY, cache=cache)
         kept = cache.kept
         np.testing.assert_allclose(step[:, 0], whole[:, i], atol=1e-5)
-
-
-@pytest.mark.parametrize("settings", [{}, {"max_relative_position": 2}])
-def test_hypotheses_see_those_positions_that_the_bias_shows(settings):
-    """Three hypotheses of two positions; at the second, all go on from one of the first."""
-    decoder = TransformerDecoder(num_layers=2, **SMALL, **settings)
-    decoder.build(X.shape, MEMORY.shape)
-    first, second = (random_tensor(2, 3, 8, seed=seed) for seed in (2, 3))
-    origin = [2, 0, 2]
-    own = np.eye(3, dtype=bool)[None]  # each sees itself alone
-    distances = np.zeros((3, 3), int), np.tile([-1] * 3 + [0] * 3, (3, 1))
-    source = {"memory": decoder.memory_caches(MEMORY), "memory_bias": mask_bias(MEMORY_MASK)}
-    empty = [layer.self_attention.empty_cache(2) for layer in decoder.layers]
-    cache = DecoderCache(empty, bias=mask_bias(own), distance=distances[0], **source)
-    decoder(first, MEMORY, cache=cache)
-    seen = np.concatenate([own[:, origin], own], 2)  # [1, 3, 6]
-    cache = dataclasses.replace(cache, bias=mask_bias(seen), distance=distances[1])
-    together = decoder(second, MEMORY, cache=cache)
-    for k in range(3):
-        alone = np.stack([first[:, origin[k]], second[:, k]], 1)  # [B, T, D]
-        whole = decoder(alone, MEMORY, memory_mask=MEMORY_MASK)
-        np.testing.assert_allclose(together[:, k], whole[:, 1], atol=1e-5)
 
 
 def test_padding_of_keras_stays_hidden_beside_an_attention_mask():

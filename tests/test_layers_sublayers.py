@@ -261,14 +261,6 @@ def test_padding_gets_no_gradient():
     np.testing.assert_allclose(gradient[:, 0], [0, 2, 2, 2, 0, 0, 2])
 
 
-def test_initial_embeddings():
-    keras.utils.set_random_seed(0)
-    layer = SharedEmbedding(vocab_size=1000, hidden_size=64)
-    layer.build()
-    assert np.std(layer.table) == pytest.approx(1 / 8, rel=0.02)
-    assert np.mean(layer.table) == pytest.approx(0, abs=0.005)
-
-
 # Sinusoids in T2T's form and in the paper's, and learned positions
 
 

@@ -139,12 +139,3 @@ def test_joined_with_the_softmax_it_is_the_same(label_smoothing, xla, monkeypatc
         graph = tf.function(lambda *given: with_gradients(joined, *given), spec, jit_compile=xla)
         for got, expected in zip(graph(x, table), wanted, strict=True):
             np.testing.assert_allclose(got, expected, rtol=1e-5, atol=1e-5)
-
-
-def test_token_accuracy():
-    logits = np.zeros((2, 3, 5), "float32")
-    for place, token in (((0, 0), 3), ((0, 1), 1), ((1, 0), 2), ((1, 1), 4)):
-        logits[place][token] = 1  # (0, 2) and (1, 2) say 0
-    labels = np.array([[3, 4, 1], [2, 0, 0]], "int32")
-    right, tokens = token_accuracy(logits, labels)
-    assert (float(right), float(tokens)) == (2, 4)

@@ -10,10 +10,8 @@ import toy
 from networks import gradients, small_model
 from test_transformer import SOURCE, TARGETS, padded
 
-import t2t_keras as t2t
 from t2t_keras.data.records import pack
-from t2t_keras.decoding import DecodeSettings
-from t2t_keras.training import Evaluation, TrainStep
+from t2t_keras.training import TrainStep
 
 BATCH = {"inputs": SOURCE, "targets": TARGETS}
 NO_DROPOUT = "layer_prepostprocess_dropout=0.0,attention_dropout=0.0,relu_dropout=0.0"
@@ -83,13 +81,13 @@ def test_dropout_is_repeated_by_seed_and_step():
     assert losses(1, seed=1)[0] != pytest.approx(first[0], rel=1e-3)
 
 
-def packed_toy(count, length=32):
+def packed_toy(count, length):
     """The toy's letters as ids 2 to 9, the targets turned round, in packed rows."""
     pairs = []
     for row in toy.rows(count, seed=1):
         ids = ["abcdefgh".index(letter) + 2 for letter in row.split()]
         pairs.append({"inputs": [*ids, 1], "targets": [*ids[::-1], 1]})
-    return padded(list(pack(pairs, length)), length), pairs
+    return padded(list(pack(pairs, length)), length)
 
 
 @pytest.mark.usefixtures("eagerly")
@@ -116,21 +114,6 @@ def test_a_graph_for_plain_and_one_for_packed_batches(monkeypatch):
         step.update({"inputs": SOURCE[:rows], "targets": TARGETS[:rows, :length]})
     assert len(traces) == 1
     for length in (32, 40):
-        step.update(packed_toy(9, length)[0])
+        step.update(packed_toy(9, length))
     step.update(BATCH)
     assert len(traces) == 2
-
-
-def test_evaluates_packed_rows(eagerly):
-    model, (batch, pairs) = small_model(), packed_toy(100)
-    assert batch["inputs"].shape[0] < 25
-    dataset = tf.data.Dataset.from_tensor_slices(batch).batch(8)
-    encoders = {"targets": t2t.text.ByteTextEncoder()}
-    figures = Evaluation(model, dataset, encoders, DecodeSettings())()
-    assert figures.keys() == {"loss", "accuracy"}  # BLEU would need decoding, a pair a row
-    logits = model(batch)
-    loss, tokens = t2t.losses.padded_cross_entropy(logits, batch["targets"])
-    assert float(tokens) == sum(len(pair["targets"]) for pair in pairs)
-    assert figures["loss"] == pytest.approx(float(loss / tokens), rel=1e-5)
-    right, _ = t2t.losses.token_accuracy(logits, batch["targets"])
-    assert figures["accuracy"] == pytest.approx(float(right / tokens), rel=1e-5)

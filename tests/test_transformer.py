@@ -12,7 +12,7 @@ from networks import SMALL, SOURCE, numpy_logits, small_model
 import t2t_keras as t2t
 from t2t_keras.data.records import pack
 from t2t_keras.errors import UserError
-from t2t_keras.layers import AttentionMask, TransformerDecoder, TransformerEncoder, segment_bias
+from t2t_keras.layers import AttentionMask, TransformerDecoder, TransformerEncoder
 
 TARGETS = np.array([[4, 8, 0, 1, 0], [3, 9, 5, 7, 1], [1, 0, 0, 0, 0], [6, 1, 0, 0, 0]], np.int32)
 """With padding within a sentence."""
@@ -353,22 +353,6 @@ STACK = {"num_heads": 2, "filter_size": 12, "num_layers": 2}
 X, MEMORY = random_tensor(2, 5, 8), random_tensor(2, 4, 8, seed=1)
 SEGMENTS = np.array([[1, 1, 2, 2, 0], [1, 2, 2, 2, 3]])
 MEMORY_SEGMENTS = np.array([[1, 2, 2, 0], [1, 1, 2, 3]])
-
-
-def test_segments_tell_the_encoder_where_padding_is():
-    sequences = {"preprocess_sequence": "none", "postprocess_sequence": "a"}
-    settings = {**STACK, **sequences, "num_layers": 1}
-    kept, removed = (TransformerEncoder(**settings, remove_padding=r) for r in (False, True))
-    kept(X), removed(X)
-    kept.layer_0.ffn.set_weights([w + 0.1 for w in kept.layer_0.ffn.get_weights()])
-    removed.set_weights(kept.get_weights())
-    tokens = SEGMENTS > 0
-    mask = AttentionMask(segments=SEGMENTS, nonpadding=tokens)
-    ours, theirs = (np.asarray(e(X, attention_mask=mask)) for e in (removed, kept))
-    np.testing.assert_array_equal(ours[tokens], theirs[tokens])
-    mask = AttentionMask(bias=segment_bias(SEGMENTS))
-    attention = kept.layer_0.self_attention(X, attention_mask=mask)
-    np.testing.assert_allclose(ours[~tokens], (X + np.asarray(attention))[~tokens], atol=1e-5)
 
 
 @pytest.mark.parametrize("causal", [True, False])

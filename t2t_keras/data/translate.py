@@ -503,16 +503,11 @@ def _vocabulary(problem: Text2TextProblem, train: Mapping) -> dict[str, Any]:
 
 
 def evenly_spaced(every: Callable, lines: int, characters: int) -> Iterator[str]:
-    """Yields every k-th line of a text, about `characters` in total.
+    """Returns every k-th line of a text, about `characters` in total.
 
     k is chosen from the mean length of the first lines; a shorter text is yielded completely.
     `every(k)` returns lines k, 2k, 3k, ... of the text, counted from 1, which has `lines` lines.
     """
     first = [len(line) for line in islice(every(1), 1000)]
     expected = lines * sum(first) / max(len(first), 1)
-    left = characters
-    for line in every(max(1, math.ceil(expected / characters))):
-        if left <= 0:
-            return
-        yield line
-        left -= len(line)
+    return spread(every(max(1, math.ceil(expected / characters))), 0, characters)

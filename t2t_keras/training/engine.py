@@ -20,6 +20,7 @@ from t2t_keras.data import Batches
 from t2t_keras.data.on_the_fly import TextBatches
 from t2t_keras.errors import UserError, explained, require_one_of
 from t2t_keras.model_kinds import CLASSIFICATION
+from t2t_keras.precision import PRECISIONS
 from t2t_keras.progress import Progress, UnhandledSignals
 from t2t_keras.schedules import learning_rate_schedule
 from t2t_keras.settings import HParams
@@ -134,9 +135,6 @@ class Hosts:
         return strategy.experimental_local_results(summed)[0]
 
 
-PRECISIONS = ("float32", "bfloat16", "float16")
-
-
 @dataclasses.dataclass(frozen=True)
 class EngineSettings:
     """Settings of training that do not depend on the data."""
@@ -200,7 +198,7 @@ class Engine:
         loss_multiplier: float = 1.0,
     ):
         precision = settings.precision or hp.activation_dtype
-        require_one_of("precision", precision, PRECISIONS)
+        require_one_of("precision", precision, PRECISIONS[:3])  # not int8
         if not 0 <= settings.ema < 1:
             raise UserError(f"ema must be 0 (none) or more and less than 1, got {settings.ema}.")
         if not 0 <= settings.random_seed < 2**32:

@@ -158,7 +158,7 @@ class RunCheckpoints:
                     for path in glob.glob(glob.escape(prefix) + ".*"):
                         os.remove(path)
                     kept.remove(prefix)
-            if names := [os.path.basename(prefix) for prefix in kept if prefix not in self._for_good]:
+            if names := [os.path.basename(each) for each in kept if each not in self._for_good]:
                 write_text(Path(self.directory) / t2t.STATE_FILE, t2t.state_text(names))
 
     def clear_unfinished(self) -> None:

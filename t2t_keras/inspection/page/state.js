@@ -47,7 +47,13 @@ function textsOf(side, unit) {
  * head a matrix, queries by keys, flat. The weights of a word are summed over its tokens as a key and
  * averaged as a query, so those of each query still sum to 1.
  */
-const weightsOf = remembered((kind, unit) => {
+function weightsOf(kind, unit) {
+  return (KNOWN[`${kind} ${unit}`] ??= weightsBetween(kind, unit));
+}
+
+const KNOWN = {};
+
+function weightsBetween(kind, unit) {
   const queries = textsOf(KINDS[kind].queries, unit);
   const keys = textsOf(KINDS[kind].keys, unit);
   const parts = queries.texts.map((_, i) => queries.places.filter((place) => place === i).length);
@@ -64,16 +70,6 @@ const weightsOf = remembered((kind, unit) => {
     }),
   );
   return { queries: queries.texts, keys: keys.texts, layers };
-});
-
-/** Memoizes a function of strings. */
-function remembered(compute) {
-  const known = new Map();
-  return (...names) => {
-    const name = names.join(" ");
-    if (!known.has(name)) known.set(name, compute(...names));
-    return known.get(name);
-  };
 }
 
 /**
