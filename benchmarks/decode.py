@@ -21,7 +21,7 @@ import statistics
 import sys
 from pathlib import Path
 
-from processes import MODELS, Results, measured
+from processes import MODELS, PRECISIONS, Results, existing, measured, numbers, some_of
 
 WAYS = {
     "ours": ("t2t_keras", "t2t_keras"),
@@ -41,16 +41,20 @@ def main() -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("text", type=Path, nargs="?", help="a sentence a line")
+    parser.add_argument("text", type=existing, nargs="?", help="a sentence a line")
     parser.add_argument("--profile", action="store_true", help="parts of a step of ours, instead")
     parser.add_argument("--sentences", type=int, default=96, help="of it (%(default)s)")
     parser.add_argument("--subwords", type=int, default=8000, help="made of it (%(default)s)")
     parser.add_argument("--model", default="base", choices=MODELS, help="(%(default)s)")
     parser.add_argument("--vocab", type=int, default=33708, help="(%(default)s)")
-    parser.add_argument("--batches", default="1,32", help="sentences in a batch (%(default)s)")
-    parser.add_argument("--beams", default="1,4", help="(%(default)s)")
-    parser.add_argument("--precisions", default="float32", help="of ours (%(default)s)")
-    parser.add_argument("--ways", default=",".join(WAYS), help="(%(default)s)")
+    parser.add_argument(
+        "--batches", type=numbers, default="1,32", help="sentences in a batch (%(default)s)"
+    )
+    parser.add_argument("--beams", type=numbers, default="1,4", help="(%(default)s)")
+    parser.add_argument(
+        "--precisions", type=some_of(PRECISIONS), default="float32", help="(%(default)s)"
+    )
+    parser.add_argument("--ways", type=some_of(WAYS), default=",".join(WAYS), help="(%(default)s)")
     parser.add_argument("--rounds", type=int, default=3, help="timed (%(default)s)")
     parser.add_argument("--torch_python", help="a Python with torch and transformers")
     parser.add_argument("--opennmt_python", help="a Python with OpenNMT-tf and ctranslate2")
@@ -68,12 +72,12 @@ def main() -> None:
     }
     lines = sentences(args.text, args.sentences, args.subwords)
     results = Results(args.json)
-    for size in map(int, args.batches.split(",")):
+    for size in args.batches:
         # All sentences one by one would take too long, so only every size-th is decoded.
         chosen = lines if size > 1 else lines[:: max(1, len(lines) // 12)]
         batches = [chosen[start : start + size] for start in range(0, len(chosen), size)]
-        for beam in map(int, args.beams.split(",")):
-            for way in args.ways.split(","):
+        for beam in args.beams:
+            for way in args.ways:
                 library, name = WAYS[way]
                 python = pythons[library]
                 exporter = args.opennmt_python if way.endswith("_opennmt") else python
@@ -81,7 +85,7 @@ def main() -> None:
                     print(f"{name} left out: no Python given", file=sys.stderr)
                     continue
                 ours = library == "t2t_keras"
-                for precision in args.precisions.split(",") if ours else ["float32"]:
+                for precision in args.precisions if ours else ["float32"]:
                     spec = {
                         **MODELS[args.model],
                         "way": way,
@@ -100,11 +104,7 @@ def main() -> None:
 
 def profile(args) -> None:
     """Prints a table of the parts of a step for each batch and beam size."""
-    shapes = [
-        (batch, beam)
-        for batch in map(int, args.batches.split(","))
-        for beam in map(int, args.beams.split(","))
-    ]
+    shapes = [(batch, beam) for batch in args.batches for beam in args.beams]
     spec = {"way": "ours", "precision": "float32", "vocab": args.vocab, "shapes": shapes}
     spec |= MODELS[args.model]
     told = measured(sys.executable, "decode_profile.py", spec)

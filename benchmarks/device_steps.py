@@ -23,7 +23,7 @@ import argparse
 import statistics
 import sys
 
-from processes import MODELS, Results, measured
+from processes import MODELS, PRECISIONS, Results, measured, some_of
 
 WAYS = {
     "jax": ("jax", "t2t_keras, JAX"),
@@ -39,12 +39,14 @@ def main() -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("--models", default="base,big", help="(%(default)s)")
+    parser.add_argument("--models", type=some_of(MODELS), default="base,big", help="(%(default)s)")
     parser.add_argument("--rows", type=int, help="sentences (32; 8 without a GPU)")
     parser.add_argument("--length", type=int, default=64, help="tokens a side (%(default)s)")
-    parser.add_argument("--precisions", default="float32,bfloat16", help="(%(default)s)")
-    parser.add_argument("--kinds", default=",".join(KINDS), help="(%(default)s)")
-    parser.add_argument("--ways", default=",".join(WAYS), help="(%(default)s)")
+    parser.add_argument("--precisions", type=some_of(PRECISIONS), default="float32,bfloat16")
+    parser.add_argument(
+        "--kinds", type=some_of(KINDS), default=",".join(KINDS), help="(%(default)s)"
+    )
+    parser.add_argument("--ways", type=some_of(WAYS), default=",".join(WAYS), help="(%(default)s)")
     parser.add_argument("--vocab", type=int, default=33708, help="(%(default)s)")
     parser.add_argument("--steps", type=int, help="timed (10; 3 without a GPU)")
     parser.add_argument("--torch_python", help="a Python with torch")
@@ -52,14 +54,14 @@ def main() -> None:
     args = parser.parse_args()
     pythons = {"jax": sys.executable, "torch": args.torch_python}
     results = Results(args.json)
-    for precision in args.precisions.split(","):
+    for precision in args.precisions:
         spec = {**spec_of(args, "jax", "peak", "tiny", precision), "rows": 1, "steps": PRODUCTS}
         peak = add(results, sys.executable, spec)
         args.rows = args.rows or (32 if peak.get("gpu") else 8)
         args.steps = args.steps or (10 if peak.get("gpu") else 3)
-        for model in args.models.split(","):
-            for kind in args.kinds.split(","):
-                for way in args.ways.split(","):
+        for model in args.models:
+            for kind in args.kinds:
+                for way in args.ways:
                     library, name = WAYS[way]
                     if kind == "search" and library != "jax":
                         continue

@@ -12,6 +12,7 @@ import itertools
 import json
 import os
 import random
+import re
 import resource
 import shutil
 import subprocess
@@ -19,6 +20,8 @@ import sys
 import tempfile
 import time
 from pathlib import Path
+
+from processes import existing
 
 from t2t_keras.text import SubwordTextEncoder, iterate_lines
 
@@ -30,13 +33,19 @@ def main() -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("files", nargs="*", help="SOURCE TARGET, or several such pairs of files")
+    parser.add_argument(
+        "files", type=existing, nargs="*", help="SOURCE TARGET, or several such pairs of files"
+    )
     parser.add_argument("--pairs", type=int, default=1_000_000, help="(%(default)s)")
     parser.add_argument("--vocab_size", type=int, default=32768, help="(%(default)s)")
     parser.add_argument("--ways", default="1,2,t2t,sentencepiece", help="a number: our processes")
     parser.add_argument("--directory", help="where to work; by default a temporary directory")
     parser.add_argument("--run", nargs=2, metavar=("WAY", "DIRECTORY"), help=argparse.SUPPRESS)
     args = parser.parse_args()
+    if wrong := re.sub(r"\b([1-9]\d*|t2t|sentencepiece)(,|$)", "", args.ways):
+        parser.error(f"argument --ways: {wrong!r} is neither a number nor t2t or sentencepiece")
+    if len(args.files) % 2:
+        parser.error("argument files: they are pairs, SOURCE TARGET")
     if args.run:
         way, directory = args.run
         print(json.dumps(measure(way, Path(directory), args.pairs)))

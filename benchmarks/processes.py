@@ -1,11 +1,13 @@
 """Runs measurements in separate processes, each with the Python of its library."""
 
+import argparse
 import itertools
 import json
 import os
 import subprocess
 import sys
 import tempfile
+from collections.abc import Callable, Collection
 from pathlib import Path
 
 from step_timing import TURN
@@ -17,6 +19,37 @@ MODELS = {
     "base": {"layers": 6, "hidden": 512, "filter": 2048, "heads": 8},
     "big": {"layers": 6, "hidden": 1024, "filter": 4096, "heads": 16},
 }
+
+
+PRECISIONS = ("float32", "bfloat16", "float16")
+
+
+def some_of(allowed: Collection[str]) -> Callable[[str], list[str]]:
+    """Returns a type for `argparse`: names separated by commas, each of them one of those allowed."""
+
+    def parsed(text: str) -> list[str]:
+        names = text.split(",")
+        if unknown := [name for name in names if name not in allowed]:
+            message = f"{unknown[0]!r} is not one of {', '.join(allowed)}"
+            raise argparse.ArgumentTypeError(message)
+        return names
+
+    return parsed
+
+
+def numbers(text: str) -> list[int]:
+    """Reads numbers from 1 separated by commas; a type for `argparse`."""
+    found = [int(number) for number in text.split(",")]
+    if min(found) < 1:
+        raise argparse.ArgumentTypeError(f"numbers are 1 or more, got {min(found)}")
+    return found
+
+
+def existing(text: str) -> Path:
+    """Returns the path of a file that there is; a type for `argparse`."""
+    if not Path(text).is_file():
+        raise argparse.ArgumentTypeError(f"there is no file {text}")
+    return Path(text)
 
 
 class Results(list):

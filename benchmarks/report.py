@@ -23,6 +23,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 import machine
+from processes import existing, some_of
 
 from t2t_keras.files import atomic_write
 
@@ -102,20 +103,24 @@ def main() -> int:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("page", type=Path, help="Markdown with sections to replace")
-    parser.add_argument("--only", help=f"some of {','.join(BENCHMARKS)}; all unless given")
+    parser.add_argument("page", type=existing, help="Markdown with sections to replace")
+    parser.add_argument(
+        "--only", type=some_of(BENCHMARKS), help=f"some of {','.join(BENCHMARKS)}; all unless given"
+    )
     parser.add_argument("--quick", action="store_true", help="tiny sizes, to see that all runs")
-    parser.add_argument("--text", nargs="+", default=[], help="text files, plain or .gz")
+    parser.add_argument(
+        "--text", type=existing, nargs="+", default=[], help="text files, plain or .gz"
+    )
     for name, packages in OTHERS.items():
         parser.add_argument(f"--{name}_python", help=f"a Python with {packages[0]}")
     args = parser.parse_args()
     pythons = {name: getattr(args, f"{name}_python") for name in OTHERS}
-    given = Inputs(args.text, {name: python for name, python in pythons.items() if python})
-    names = args.only.split(",") if args.only else list(BENCHMARKS)
+    given = Inputs(
+        [*map(str, args.text)], {name: python for name, python in pythons.items() if python}
+    )
+    names = args.only or list(BENCHMARKS)
     page = args.page.read_text("utf-8")
     for name in names:
-        if name not in BENCHMARKS:
-            parser.error(f"--only: no benchmark {name!r}; there are {', '.join(BENCHMARKS)}")
         try:
             replaced(page, name, "")
         except ValueError as error:

@@ -14,6 +14,8 @@ With accumulation over k batches, gradients are summed once per k batches. None 
 import argparse
 import os
 
+from processes import numbers
+
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
 
 LINKS = {
@@ -32,10 +34,12 @@ def main() -> None:
     )
     parser.add_argument("--rate", type=float, default=100, help="TFLOP/s of a device (%(default)s)")
     parser.add_argument("--tokens", type=int, default=4096, help="target tokens a replica")
-    parser.add_argument("--accumulate", default="1,8", help="batches an update (%(default)s)")
+    parser.add_argument(
+        "--accumulate", type=numbers, default="1,8", help="batches an update (%(default)s)"
+    )
     parser.add_argument("--vocab", type=int, default=33708, help="(%(default)s)")
     args = parser.parse_args()
-    counts = [int(count) for count in args.accumulate.split(",")]
+    counts = args.accumulate
     for name in ("transformer_base", "transformer_big"):
         weights = count_weights(name, args.vocab)
         compute = compute_seconds(weights, args.tokens, args.rate * 1e12)

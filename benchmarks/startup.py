@@ -20,7 +20,7 @@ import tempfile
 import time
 from pathlib import Path
 
-from processes import MODELS, measured
+from processes import MODELS, measured, some_of
 
 HERE = Path(__file__).parent
 sys.path.append(str(HERE.parent / "tests"))
@@ -33,7 +33,9 @@ def main() -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("--only", default=",".join(MEASUREMENTS), help="(%(default)s)")
+    parser.add_argument(
+        "--only", type=some_of(MEASUREMENTS), default=",".join(MEASUREMENTS), help="(%(default)s)"
+    )
     parser.add_argument("--rounds", type=int, default=1, help="(%(default)s)")
     parser.add_argument("--opennmt_python", help="a Python with OpenNMT-tf, for its first step")
     parser.add_argument("--inside", nargs=2, help=argparse.SUPPRESS)  # measurement, directory
@@ -46,7 +48,7 @@ def main() -> None:
         prepare(Path(directory))
         found: dict[str, list[float]] = {}
         for _ in range(args.rounds):
-            for name in ["import tensorflow", *args.only.split(",")]:
+            for name in ["import tensorflow", *args.only]:
                 parts = measure(name, Path(directory), args.opennmt_python)
                 for part, seconds in parts.items():
                     label = f"{name}: {part}" if part else name

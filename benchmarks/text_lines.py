@@ -7,6 +7,8 @@ import time
 from collections.abc import Callable
 from typing import TypeVar
 
+from processes import existing
+
 from t2t_keras.text import iterate_lines
 
 Result = TypeVar("Result")
@@ -14,7 +16,9 @@ Result = TypeVar("Result")
 
 def add_text_arguments(parser: argparse.ArgumentParser, lines: int) -> None:
     """Adds the files to read and the number of lines to take."""
-    parser.add_argument("files", nargs="+", help="text files, plain or .gz, in any languages")
+    parser.add_argument(
+        "files", type=existing, nargs="+", help="text files, plain or .gz, in any languages"
+    )
     parser.add_argument(
         "--lines", type=int, default=lines, help="how many different lines to take (%(default)s)"
     )

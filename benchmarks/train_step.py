@@ -22,10 +22,11 @@ padding; then only real target tokens count.
 """
 
 import argparse
+import re
 import statistics
 import sys
 
-from processes import MODELS, Results, measured, measured_in_turn
+from processes import MODELS, PRECISIONS, Results, measured, measured_in_turn, some_of
 
 WAYS = {
     "ours": ("t2t_keras", False),
@@ -49,14 +50,26 @@ NAMES = {
 }
 
 
+def shapes(text: str) -> list[str]:
+    """Reads shapes separated by commas; a type for `argparse`."""
+    pattern = rf"({'|'.join(MODELS)}):[1-9]\d*x[1-9]\d*"
+    names = text.split(",")
+    if wrong := [name for name in names if not re.fullmatch(pattern, name)]:
+        message = f"{wrong[0]!r} is not a shape of {', '.join(MODELS)}, such as base:32x64"
+        raise argparse.ArgumentTypeError(message)
+    return names
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    shapes = "model:rows x tokens a side, such as base:32x64"
-    parser.add_argument("--shapes", default="base:32x64,big:8x64", help=f"{shapes} (%(default)s)")
-    parser.add_argument("--precisions", default="float32,bfloat16", help="(%(default)s)")
-    parser.add_argument("--ways", default=",".join(WAYS), help="(%(default)s)")
+    form = "model:rows x tokens a side, such as base:32x64"
+    parser.add_argument(
+        "--shapes", type=shapes, default="base:32x64,big:8x64", help=f"{form} (%(default)s)"
+    )
+    parser.add_argument("--precisions", type=some_of(PRECISIONS), default="float32,bfloat16")
+    parser.add_argument("--ways", type=some_of(WAYS), default=",".join(WAYS), help="(%(default)s)")
     parser.add_argument("--vocab", type=int, default=33708, help="(%(default)s)")
     parser.add_argument("--steps", type=int, default=5, help="timed in each process (%(default)s)")
     parser.add_argument("--rounds", type=int, default=1, help="(%(default)s)")
@@ -79,12 +92,12 @@ def main() -> None:
     }
     results = Results(args.json)
     for number in range(args.rounds):
-        for precision in args.precisions.split(","):
+        for precision in args.precisions:
             peak = spec_of(args, "peak", "tiny:1x1", precision)
             report(results, peak, measured(sys.executable, "step_of_t2t_keras.py", peak))
-            for shape in args.shapes.split(","):
+            for shape in args.shapes:
                 jobs = []
-                for way in args.ways.split(","):
+                for way in args.ways:
                     library, _ = WAYS[way]
                     if not pythons[library]:
                         if not number:

@@ -152,11 +152,22 @@ class UnhandledSignals(StopRequests):
 
 
 class EndAtSignals(StopRequests):
-    """Ends a command that has nothing to save: the first SIGTERM or SIGHUP raises `KeyboardInterrupt`."""
+    """Ends a command that has nothing to save: the first signal raises `KeyboardInterrupt`.
 
-    signals = SIGNALS[:2]
+    Python discards what is raised in a destructor or while it collects garbage, where libraries have code
+    of their own, so it is raised again every `seconds`.
+    """
+
+    signals = (*SIGNALS, signal.SIGALRM)
+    seconds = 3.0
+
+    def __exit__(self, *error: object) -> None:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        super().__exit__(*error)
 
     def _record(self, number: int, frame: Any) -> None:
-        signal.signal(number, signal.SIG_DFL)  # for another one, if this does not end it
-        super()._record(number, frame)
+        if number != signal.SIGALRM:
+            signal.signal(number, signal.SIG_DFL)  # for another one, if this does not end it
+            super()._record(number, frame)
+        signal.setitimer(signal.ITIMER_REAL, self.seconds)
         raise KeyboardInterrupt

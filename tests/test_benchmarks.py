@@ -140,7 +140,7 @@ def test_mistakes_are_reported_before_anything_is_measured(tmp_path):
     page = tmp_path / "page.md"
     page.write_text(PAGE)
     for argument, wanted in (
-        ("--only=readin", "no benchmark 'readin'"),
+        ("--only=readin", "'readin' is not one of text_encoding"),
         ("--only=training_step", "needs one <!-- measured: training_step -->"),
     ):
         done = run("report", page, argument, code=2)

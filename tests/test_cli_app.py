@@ -136,6 +136,22 @@ def test_while_tensorflow_is_imported_under_an_ascii_locale(tmp_path, act, code,
     assert done.stdout.decode() == output + "[]\n" * (not code)
 
 
+def test_a_signal_that_a_destructor_swallows_counts_a_little_later():
+    code = (
+        "import gc, os, time\n"
+        "from t2t_keras.cli import app\n"
+        "app.EndAtSignals.seconds = 0.1\n"
+        "def main():\n"
+        "    gc.callbacks.append(lambda phase, _: phase == 'stop' and os.kill(os.getpid(), 15))\n"
+        "    gc.collect()\n"
+        "    gc.callbacks.clear()\n"
+        "    time.sleep(9)\n"
+        "app.command(lambda: None, main)(['x'])"
+    )
+    done = toy.python("-c", code)
+    assert done.returncode == 143 and done.stderr.endswith("\nx: stopped by SIGTERM\n")
+
+
 def test_it_says_nothing_when_nobody_reads_on():
     command = [sys.executable, "-m", "t2t_keras.cli.bleu", "--help"]
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
