@@ -199,15 +199,14 @@ def token_accuracy(logits, labels):
     Logits are [B, T, V], labels [B, T] int; padding does not count.
     """
     weights = ops.cast(labels != PAD_ID, "float32")
-    right = ops.cast(ops.cast(ops.argmax(logits, axis=-1), labels.dtype) == labels, "float32")
+    right = ops.cast(ops.argmax(logits, axis=-1) == ops.cast(labels, "int32"), "float32")
     return ops.sum(right * weights), ops.sum(weights)
 
 
 def class_accuracy(logits, labels):
     """Returns how many labels [B, 1] or [B] the logits [B, C] predict correctly, and B."""
     labels = _class_numbers(labels)
-    right = ops.cast(ops.argmax(logits, axis=-1), labels.dtype) == labels[:, 0]
-    right = ops.cast(right, "float32")
+    right = ops.cast(ops.argmax(logits, axis=-1) == labels[:, 0], "float32")
     return ops.sum(right), ops.sum(ops.ones_like(right))
 
 
@@ -255,6 +254,8 @@ class TokenFit(keras.Model):
                 if isinstance(each, keras.metrics.Metric) and each.name in ours:
                     raise UserError(f"the Transformer has its own {each.name!r}: rename yours.")
         self.loss = None  # Keras keeps that of an earlier `compile`
+        for graphs in ("_open_graphs", "_searches", "_kept_kernels"):
+            vars(self).pop(graphs, None)  # like Keras's own, for layers that were changed
         super().compile(optimizer, loss, loss_weights, metrics, **kwargs)
 
     def compile_from_config(self, config):  # Keras's leaves out a `compile` of a subclass
@@ -385,10 +386,11 @@ class TokenFit(keras.Model):
                 f"hparam clip_grad_norm is {clip}, but fit leaves clipping to the optimizer: create the "
                 f"optimizer with global_clipnorm={clip}."
             )
-        if clip and replicas > 1:
+        clips = (optimizer.global_clipnorm, optimizer.clipnorm, optimizer.clipvalue)
+        if any(clips) and replicas > 1:
             raise UserError(
-                "fit clips the gradient of each replica, not their sum: set clip_grad_norm=0 or "
-                "train with t2t-keras-train."
+                "fit clips the gradient of each replica, not their sum: leave clipping out, or train "
+                "with t2t-keras-train."
             )
         if decay:
             raise UserError(

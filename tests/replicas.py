@@ -135,7 +135,7 @@ def losses(many):
     return [float(part[0]) for part in many.strategy.experimental_local_results(sums)]
 
 
-def fitted(strategy, prepare):
+def fitted(strategy, prepare, **clipping):
     """Weights, history and figures of four steps of Keras's own `fit`."""
     import tensorflow as tf
     from networks import small_model
@@ -147,7 +147,7 @@ def fitted(strategy, prepare):
     dataset = tf.data.Dataset.from_tensors(next(batches(1))).repeat(4)
     with strategy.scope():
         model = small_model(overrides)
-        model.compile(t2t.optimizers.create(model.hp), run_eagerly=not prepare)
+        model.compile(t2t.optimizers.create(model.hp, **clipping), run_eagerly=not prepare)
     if prepare:
         prepare_fit(model)
         saving = SaveCheckpoints(model, tempfile.mkdtemp())
@@ -162,11 +162,14 @@ def fitted_alike(mirrored):
     from t2t_keras.errors import UserError
 
     one, two = fitted(tf.distribute.get_strategy(), False), fitted(mirrored, True)
-    figures = {"difference": float(np.abs(one[0] - two[0]).max()), "figures": [one[1], two[1]]}
-    try:
-        fitted(mirrored, False)
-    except UserError as error:
-        return {**figures, "complaint": str(error)}
+    complaints = []
+    for prepare, clipping in ((False, {}), (True, {"clipvalue": 1.0})):
+        try:
+            fitted(mirrored, prepare, **clipping)
+        except UserError as error:
+            complaints.append(str(error))
+    difference = float(np.abs(one[0] - two[0]).max())
+    return {"difference": difference, "figures": [one[1], two[1]], "complaints": complaints}
 
 
 def interrupted(whole, overrides, **settings):

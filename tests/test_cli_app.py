@@ -252,6 +252,7 @@ EARLY = ["--eval_early_stopping_metric=bleu", "--eval_early_stopping_metric_delt
         ("train", [*EARLY, "--eval_early_stopping_steps=5"], ""),
         ("train", EARLY, "--eval_early_stopping_metric, --eval_early_stopping_metric_delta: early stopping needs --eval_early_stopping_steps"),
         ("train", ["--keep_checkpoint_max=0", "--keep_checkpoint_every_n_hours=1"], "--keep_checkpoint_every_n_hours: all checkpoints are kept"),
+        ("export", ["--output_dir=x", "--checkpoint_path=y"], "--output_dir: --checkpoint_path names the checkpoint"),
     ],
     indirect=["command"],
 )  # fmt: skip

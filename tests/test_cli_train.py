@@ -142,9 +142,11 @@ def test_the_line_of_the_paper_says_what_comes_first_and_trains_then(tmp_path, m
 
 
 def test_trains_on_text_without_shards(toy_dir, tmp_path):
-    line = [*arguments(toy_dir, tmp_path / "run", 2), f"--tmp_dir={toy_dir / 'text'}"]
+    line = [*arguments(toy_dir, tmp_path / "run", 2), "--tmp_dir=text"]
     line += ["--on_the_fly", f"--data_dir={tmp_path / 'data'}"]
-    done = toy.ran("train", *line, eagerly=True)
+    done = toy.ran("train", *line, eagerly=True, cwd=toy_dir)
+    _, run = read_settings(str(tmp_path / "run"))
+    assert run["starts"][0]["command"].endswith(f" --tmp_dir={toy_dir / 'text'}")
     assert "2 batch shapes, from 64 x 8 to 32 x 16; text is encoded as it is read" in done.stdout
     assert [path.suffix for path in (tmp_path / "data").iterdir()] == [".subwords"]
     evaluating = (f"--output_dir={tmp_path / 'run'}", "--eval_steps=1", SEARCH)

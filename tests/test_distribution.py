@@ -76,7 +76,8 @@ def test_fit_on_two_replicas_learns_as_on_one(mirrored):
     figures = mirrored["fit"]
     assert figures["difference"] < 1e-5
     assert figures["figures"][1] == pytest.approx(figures["figures"][0], rel=1e-5)
-    assert "prepare_fit" in figures["complaint"]
+    assert "prepare_fit" in figures["complaints"][0]
+    assert "leave clipping out" in figures["complaints"][1]
 
 
 def test_every_replica_has_its_own_dropout(mirrored):

@@ -46,9 +46,9 @@ def differences(folder):
         found[key] = max(found.get(key, 0), golden.relative_error(ours, theirs))
 
     for step in range(steps):
-        compare("learning rate", engine.learning_rate, run[f"learning_rate/{step}"])
         batch = {side: run[f"{side}/{step}"] for side in ("inputs", "targets")}
         totals = engine.train(replicas.iterator([batch]), 1)
+        compare("learning rate", engine.last_learning_rate, run[f"learning_rate/{step}"])
         compare("loss", totals.loss / totals.tokens, run[f"loss/{step}"])
         if engine.steps_per_update == 1 and not engine.model.hp.weight_decay:
             compare("norm", totals.gradient_norm, run[f"norm/{step}"])

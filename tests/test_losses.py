@@ -94,6 +94,17 @@ def test_labels_of_either_int(dtype):
     np.testing.assert_array_equal(ours, token_accuracy(LOGITS, LABELS))
 
 
+def test_predictions_that_the_dtype_of_labels_lacks_are_wrong():
+    assert token_accuracy(np.eye(300)[None, [259]], np.array([[3]], "uint8")) == (0, 1)
+
+
+@pytest.mark.parametrize("label", [-1, 7, 50])
+def test_the_loss_of_a_label_out_of_range_is_no_number(label):
+    """With XLA, which would take another label; otherwise it is an error of TensorFlow's."""
+    loss = tf.function(padded_cross_entropy, jit_compile=True)
+    assert np.isnan(loss(LOGITS, np.where(LABELS == 6, label, LABELS), 0.1)[0])
+
+
 @pytest.mark.parametrize("label_smoothing", [-0.1, 1.0])
 def test_smoothing_that_is_no_probability(label_smoothing):
     message = rf"label_smoothing must be in \[0, 1\), got {label_smoothing}"

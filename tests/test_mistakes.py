@@ -185,6 +185,7 @@ REFUSED |= {
     "prefix must be ids .* \\(3, 1\\)": lambda: greedy(small_model(), IDS, prefix=[[2], [3], [4]]),
     "max_lengths must be .* \\(3,\\)": lambda: greedy(small_model(), IDS, max_lengths=[1, 2, 3]),
     "this search takes no option 'beam_size'": lambda: greedy(small_model(), IDS, beam_size=4),
+    "this search takes no option 'batch_size'": lambda: greedy(small_model(), IDS, batch_size=2),
     "this search takes no option 'sampling_seed'": lambda: sample(None, IDS, sampling_seed=3),
     "problem must be a problem, as": lambda: dataset(NAME, "dev", "", None),
     "this search takes .*'max_lengths'": lambda: greedy(small_model(), IDS, max_length=4),

@@ -269,6 +269,14 @@ def test_weights_of_lora_and_quantization_count():
 BLOCKS = "hidden_size=32,filter_size=64"  # which `shape.in_blocks` divides
 
 
+def test_a_search_sees_layers_that_were_changed_before_compile():
+    model = small_model()
+    before = greedy(model, SOURCE)[1]
+    model.decoder.layers[0].ffn.conv2.activation = keras.activations.tanh
+    model.compile("sgd")  # makes new graphs in Keras, too
+    assert np.any(greedy(model, SOURCE)[1] != before)
+
+
 @pytest.mark.parametrize(("frozen", "rows"), itertools.product([False, True], [1, 4]))
 def test_a_search_sees_weights_that_have_changed(frozen, rows):
     """Also where an optimizer writes them in place, and where they are frozen: matrices are kept between searches."""

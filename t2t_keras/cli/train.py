@@ -112,6 +112,7 @@ def main() -> None:
         datagen.generate(problem, data_dir, options.tmp_dir())
     source = options.tmp_dir() if FLAGS.on_the_fly else None
     sys.argv[1:] = FLAGS.read_flags_from_files(sys.argv[1:])  # to be recorded
+    sys.argv += [f"--tmp_dir={os.path.abspath(source)}"] if source else []
     trainer = Trainer(problem, hp, data_dir, output_dir, settings, source).prepare()
     parameters = trainer.model.count_params()
     if trainer.engine.is_chief:

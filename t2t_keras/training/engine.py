@@ -274,11 +274,6 @@ class Engine:
         return scale is not None and scale.is_exhausted()
 
     @property
-    def learning_rate(self) -> float:
-        """The learning rate of the next step."""
-        return float(self._train_step.learning_rate())
-
-    @property
     def last_learning_rate(self) -> float:
         """The learning rate of the step done last."""
         return float(self._train_step.learning_rate(1))

@@ -143,8 +143,8 @@ class Trainer:
         model_class = registry.model(s.model)
         registry.require_fit(problem, model_class)
         begun = os.path.isdir(self.output_dir) and checkpoints_in(self.output_dir, PREFIX)
-        if s.warm_start_from and not begun:
-            resolve(s.warm_start_from)
+        if warm := None if begun else s.warm_start_from:
+            resolve(warm)
         if self.tmp_dir is not None:
             stored_encoders(problem, data_dir, self.tmp_dir)
         of_problem = problem.get_hparams(hp, data_dir)
@@ -198,6 +198,10 @@ class Trainer:
         batches_per_epoch = getattr(self.batches, "batches_per_epoch", None)
         steps_per_epoch = batches_per_epoch and batches_per_epoch / self.update_size.batches
         self._progress = TrainingProgress(s.train_steps, steps_per_epoch, quiet=not engine.is_chief)
+        self._warm_started = ""
+        if warm:  # before anything is recorded: with what does not fit no run begins
+            encoders, vocab_dir = of_problem.vocabulary, s.warm_start_vocab
+            self._warm_started = warm_start(model, warm, encoders, problem, vocab_dir)
         self._prepared = True
         return self
 
@@ -395,8 +399,7 @@ class Trainer:
             raise _StopRequested
 
     def _stopped(self) -> str:
-        step = self.engine.step
-        return f"stopped by {self._stop.name or 'another host'} after step {step}, which is saved"
+        return f"stopped by {self._stop.name or 'another host'} after step {self.engine.step}, which is saved"
 
     # The directory of the run
 
@@ -480,7 +483,7 @@ class Trainer:
             self._seconds[phase] += time.perf_counter() - start
 
     def _restore(self) -> int:
-        """Restores the newest checkpoint, or loads the `warm_start_from` weights; returns the step.
+        """Restores the newest checkpoint, if there is one; returns the step.
 
         It also finishes the work of a start that was killed; `best_metric` may have changed since.
         """
@@ -491,11 +494,8 @@ class Trainer:
         if extra is not None:
             self.engine.step = int(extra["global_step"])
             self._losses.restore(extra[LOSSES])
-        elif warm:
-            encoders = self.problem.get_feature_encoders(self.data_dir)
-            vocab_dir = self.settings.warm_start_vocab
-            if message := warm_start(self.model, warm, encoders, self.problem, vocab_dir):
-                self._progress.say(message)
+        elif self._warm_started:
+            self._progress.say(self._warm_started)
         step = self.engine.step
         if self._hosts.agree(chief=[step], any_host=[])[0] != step:
             raise UserError(
