@@ -11,10 +11,10 @@ from typing import Any
 import keras
 from keras import ops
 
+from t2t_keras import shape
 from t2t_keras.errors import UserError
 from t2t_keras.ids import PAD_ID
 from t2t_keras.settings import HParams
-from t2t_keras.shape import cross_entropy, custom_gradient, matmul, row_sum, shape_of, while_loop
 
 __all__ = [
     *("TokenFit", "class_accuracy", "class_cross_entropy", "padded_cross_entropy"),
@@ -86,13 +86,13 @@ def _joined(label_smoothing: float, count_right: bool):
     is x times the sum of the table's rows, and what -low adds to the table's gradient is the same in all rows.
     """
 
-    @custom_gradient
+    @shape.custom_gradient
     def joined(x, table, labels):
         vocab_size, depth = table.shape
         low = label_smoothing / (vocab_size - 1)
         # A batch of one matrix, here and in x: oneDNN multiplies transposed ones faster so.
         rows = ops.expand_dims(ops.cast(table, x.dtype), 0)
-        sum_of_rows, number = row_sum(table), shape_of(x)[0]
+        sum_of_rows, number = shape.row_sum(table), shape.shape_of(x)[0]
         blocks = number // (BLOCK_POSITIONS + 1) + 1
         size = (number + blocks - 1) // blocks
         missing = blocks * size - number
@@ -104,25 +104,25 @@ def _joined(label_smoothing: float, count_right: bool):
 
         def add(i, loss, right, dx, dtable):
             label, weight = labels[i], weights[i]
-            logits = ops.cast(matmul(x[i], rows, transpose=True)[0], "float32")  # [n, V]
-            losses, gradient = cross_entropy(logits, label, low * vocab_size)
+            logits = ops.cast(shape.matmul(x[i], rows, transpose=True)[0], "float32")  # [n, V]
+            losses, gradient = shape.cross_entropy(logits, label, low * vocab_size)
             of_label = vocab_size * ops.take(table, label, axis=0) - sum_of_rows  # [n, D]
             losses = losses + low * ops.sum(ops.cast(x[i], "float32") * of_label, axis=-1)
             loss = loss + ops.sum(losses * weight)
             if count_right:
                 is_right = ops.cast(ops.argmax(logits, axis=-1), label.dtype) == label
                 right = right + ops.sum(ops.cast(is_right, "float32") * weight)
-            gradient = ops.expand_dims(ops.cast(gradient, rows.dtype), 0)
-            of_x = ops.matmul(gradient, rows)[0] - ops.cast(low * sum_of_rows, rows.dtype)
+            gradient = ops.cast(gradient, rows.dtype)
+            of_x = ops.matmul(gradient, rows[0]) - ops.cast(low * sum_of_rows, rows.dtype)
             of_x = of_x * ops.cast(weight, rows.dtype)[:, None]
-            of_table = ops.matmul(ops.swapaxes(gradient, 1, 2), weighted[i])[0]
+            of_table = shape.matmul_over_rows(gradient, weighted[i, 0])
             dx = ops.where(places == i, of_x, dx)
             return i + 1, loss, right, dx, dtable + ops.cast(of_table, "float32")
 
-        zero, sum_of_x = ops.zeros(()), row_sum(ops.cast(weighted, "float32"))
+        zero, sum_of_x = ops.zeros(()), shape.row_sum(ops.cast(weighted, "float32"))
         dtable = ops.broadcast_to(-low * sum_of_x, table.shape)
         first = (0, zero, zero, ops.zeros_like(x), dtable)
-        _, loss, right, dx, dtable = while_loop(lambda i, *_: i < blocks, add, first)
+        _, loss, right, dx, dtable = shape.while_loop(lambda i, *_: i < blocks, add, first)
         dx = ops.reshape(dx, (-1, depth))[:number]
 
         def backward(*args, upstream=None):  # on PyTorch, Keras passes the gradient by name
@@ -171,13 +171,13 @@ def _token_losses(label_smoothing: float):
     [B, T, V], and only the gradient is kept for the backward pass.
     """
 
-    @custom_gradient
+    @shape.custom_gradient
     def token_losses(logits, labels):
         vocab_size = logits.shape[-1]
         low = label_smoothing / (vocab_size - 1)
         rows = ops.reshape(logits, (-1, vocab_size))
         label = ops.cast(ops.reshape(labels, (-1,)), "int32")
-        losses, gradient = cross_entropy(rows, label, low * vocab_size)
+        losses, gradient = shape.cross_entropy(rows, label, low * vocab_size)
         if label_smoothing:
             of_label = ops.take_along_axis(rows, label[:, None], axis=-1)[:, 0]
             losses = losses + low * (vocab_size * of_label - ops.sum(rows, axis=-1))
@@ -186,9 +186,9 @@ def _token_losses(label_smoothing: float):
 
         def backward(*args, upstream=None):  # on PyTorch, Keras passes the gradient by name
             scale = ops.reshape(args[-1] if upstream is None else upstream, (-1, 1))
-            return ops.reshape(gradient * scale, shape_of(logits)), None
+            return ops.reshape(gradient * scale, shape.shape_of(logits)), None
 
-        return ops.reshape(losses, shape_of(labels)), backward
+        return ops.reshape(losses, shape.shape_of(labels)), backward
 
     return token_losses
 
@@ -367,7 +367,7 @@ class TokenFit(keras.Model):
             y = self.labels(x)
             if len(y_pred.shape) == 3:
                 # With `prepend_mode`, in training, the logits of inputs come first.
-                y_pred = y_pred[:, -shape_of(y)[1] :]
+                y_pred = y_pred[:, -shape.shape_of(y)[1] :]
         return super().compute_metrics(x, y, y_pred, sample_weight)
 
     @property

@@ -622,18 +622,11 @@ def split_items(text: str) -> list[str]:
 
     As in T2T, a bracket ends at the first "]", and an unopened "]" is an ordinary character.
     """
-    items, inside, start = [], False, 0
-    for place, char in enumerate(text):
-        inside = char != "]" if inside else char == "["
-        if char == "," and not inside:
-            items.append(text[start:place])
-            start = place + 1
-    items.append(text[start:])
-    if inside:
+    bracket = r"\[[^\]]*\]?"
+    if any(each[-1] != "]" for each in re.findall(bracket, text)):
         raise SettingError(f"the brackets in {text!r} do not match")
-    items = [item.strip() for item in items]
-    if not items[-1]:
-        items.pop()
+    *found, _ = re.findall(rf"((?:{bracket}|[^,])*)(?:,|\Z)", text.rstrip())
+    items = [item.strip() for item in found]
     if not all(items):
         raise SettingError(f"there is nothing between two commas in {text!r}")
     return items
