@@ -154,8 +154,7 @@ class UnhandledSignals(StopRequests):
 class EndAtSignals(StopRequests):
     """Ends a command that has nothing to save: the first signal raises `KeyboardInterrupt`.
 
-    Python discards what is raised in a destructor or while it collects garbage, where libraries have code
-    of their own, so it is raised again every `seconds`.
+    Python discards what is raised in a destructor, or while it collects garbage: it is raised again every `seconds`.
     """
 
     signals = (*SIGNALS, signal.SIGALRM)

@@ -91,7 +91,7 @@ def matmul(x, y, transpose=False):
 
 
 def matmul_over_rows(x, y):
-    """Multiplies the transpose of [N, D] with [N, F]; on a Xeon as a batch of one matrix, which is slower on an EPYC."""
+    """Multiplies the transpose of [N, D] with [N, F]; on a Xeon as a batch of one matrix, slower on an EPYC."""
     if COLUMNS is None:
         return ops.matmul(ops.swapaxes(x[None], 1, 2), y[None])[0]
     return ops.matmul(ops.transpose(x), y)

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from t2t_keras import losses
+from t2t_keras import losses, shape
 from t2t_keras.losses import joined_cross_entropy, padded_cross_entropy, token_accuracy
 
 LOGITS = 3 * np.random.default_rng(0).normal(size=(3, 4, 7)).astype("float32")
@@ -96,6 +96,13 @@ def test_labels_of_either_int(dtype):
 
 def test_predictions_that_the_dtype_of_labels_lacks_are_wrong():
     assert token_accuracy(np.eye(300)[None, [259]], np.array([[3]], "uint8")) == (0, 1)
+
+
+@pytest.mark.parametrize("columns", [None, 32])
+def test_products_over_rows_on_either_processor(columns, monkeypatch):
+    monkeypatch.setattr(shape, "COLUMNS", columns)
+    x, y = LOGITS[0], LOGITS[1, :, :3]
+    np.testing.assert_allclose(shape.matmul_over_rows(x, y), x.T @ y, rtol=1e-5)
 
 
 @pytest.mark.parametrize("label", [-1, 7, 50])

@@ -307,8 +307,9 @@ class Trainer:
             try:
                 sums = self.engine.train(iterator, steps)
             except (tf.errors.UnknownError, tf.errors.InvalidArgumentError):  # a damaged record
-                if self.engine.hosts == 1:
-                    self._save()
+                with contextlib.suppress(UserError):  # a full disk must not hide it
+                    if self.engine.hosts == 1:
+                        self._save()
                 raise
             seconds = time.perf_counter() - start
             self._seconds[phase] += seconds
