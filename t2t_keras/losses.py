@@ -255,7 +255,7 @@ class TokenFit(keras.Model):
                     raise UserError(f"the Transformer has its own {each.name!r}: rename yours.")
         self.loss = None  # Keras keeps that of an earlier `compile`
         for graphs in ("_open_graphs", "_searches", "_kept_kernels"):
-            vars(self).pop(graphs, None)  # like Keras's own, for layers that were changed
+            self.__dict__.pop(graphs, None)  # like Keras's own, for layers that were changed
         super().compile(optimizer, loss, loss_weights, metrics, **kwargs)
 
     def compile_from_config(self, config):  # Keras's leaves out a `compile` of a subclass
