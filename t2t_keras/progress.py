@@ -157,16 +157,16 @@ class EndAtSignals(StopRequests):
     Python discards what is raised in a destructor, or while it collects garbage: it is raised again every `seconds`.
     """
 
-    signals = (*SIGNALS, signal.SIGALRM)
     seconds = 3.0
 
     def __exit__(self, *error: object) -> None:
-        signal.setitimer(signal.ITIMER_REAL, 0)
+        if self.name:
+            signal.setitimer(signal.ITIMER_REAL, 0)
         super().__exit__(*error)
 
     def _record(self, number: int, frame: Any) -> None:
-        if number != signal.SIGALRM:
-            signal.signal(number, signal.SIG_DFL)  # for another one, if this does not end it
-            super()._record(number, frame)
+        signal.signal(number, signal.SIG_DFL)  # for another one, if this does not end it
+        super()._record(number, frame)
+        signal.signal(signal.SIGALRM, self._record)
         signal.setitimer(signal.ITIMER_REAL, self.seconds)
         raise KeyboardInterrupt
