@@ -12,7 +12,6 @@ import itertools
 import json
 import os
 import random
-import re
 import resource
 import shutil
 import subprocess
@@ -42,8 +41,9 @@ def main() -> None:
     parser.add_argument("--directory", help="where to work; by default a temporary directory")
     parser.add_argument("--run", nargs=2, metavar=("WAY", "DIRECTORY"), help=argparse.SUPPRESS)
     args = parser.parse_args()
-    if wrong := re.sub(r"\b([1-9]\d*|t2t|sentencepiece)(,|$)", "", args.ways):
-        parser.error(f"argument --ways: {wrong!r} is neither a number nor t2t or sentencepiece")
+    for way in args.ways.split(","):
+        if way not in ("t2t", "sentencepiece") and not way.isdigit():
+            parser.error(f"argument --ways: {way!r} is neither a number nor t2t or sentencepiece")
     if len(args.files) % 2:
         parser.error("argument files: they are pairs, SOURCE TARGET")
     if args.run:

@@ -130,7 +130,7 @@ def checkpoint_paths() -> list[str]:
 
 
 def require_trained_model() -> None:
-    """Rejects a command line without a checkpoint, before anything heavy is loaded."""
+    """Rejects a command line without a checkpoint, before anything heavy is loaded; warns of an unused flag."""
     if FLAGS.checkpoint_path and "problems" not in FLAGS:  # scripts of T2T's users give both
         warn_unused("--checkpoint_path names the checkpoint", "output_dir")
     for path in checkpoint_paths():

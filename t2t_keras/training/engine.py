@@ -198,7 +198,7 @@ class Engine:
         loss_multiplier: float = 1.0,
     ):
         precision = settings.precision or hp.activation_dtype
-        require_one_of("precision", precision, PRECISIONS[:3])  # not int8
+        require_one_of("precision", precision, [p for p in PRECISIONS if p != "int8"])
         if not 0 <= settings.ema < 1:
             raise UserError(f"ema must be 0 (none) or more and less than 1, got {settings.ema}.")
         if not 0 <= settings.random_seed < 2**32:

@@ -1,5 +1,5 @@
 /** The word under the pointer, and the one with the keyboard focus; the form is that of `state.kept`. */
-const words = { pointed: null, reached: null };
+const inFocus = { pointed: null, reached: null };
 
 /** The buttons of the words, by side, and the picture without any word in focus. */
 let buttons = { queries: [], keys: [] };
@@ -24,7 +24,7 @@ function sceneNow() {
     font: `13px ${style.fontFamily}`,
     width: byId("picture").clientWidth,
     row: buttons.queries[0].getBoundingClientRect().height,
-    focus: words.pointed ?? words.reached ?? state.kept,
+    focus: inFocus.pointed ?? inFocus.reached ?? state.kept,
   };
 }
 
@@ -50,7 +50,7 @@ function paintHead(made, head, number) {
 /** Rebuilds what depends on the kind of attention, on words or subwords, or on the colours. */
 function layOut() {
   document.documentElement.dataset.theme = state.theme;
-  words.pointed = words.reached = null;
+  inFocus.pointed = inFocus.reached = null;
   const { queries, keys, layers } = weightsOf(state.kind, state.unit);
   const kind = KINDS[state.kind];
   byId("about").textContent = kind.about;
@@ -96,13 +96,13 @@ function addWords(side, texts) {
     const button = element("button", { type: "button", title: text }, word, element("small"));
     const here = { side, index };
     button.addEventListener("pointerenter", (event) => {
-      if (event.pointerType === "mouse") setWords({ pointed: here });
+      if (event.pointerType === "mouse") setFocus({ pointed: here });
     });
-    button.addEventListener("pointerleave", () => setWords({ pointed: null }));
+    button.addEventListener("pointerleave", () => setFocus({ pointed: null }));
     button.addEventListener("focus", () => {
-      if (button.matches(":focus-visible")) setWords({ reached: here });
+      if (button.matches(":focus-visible")) setFocus({ reached: here });
     });
-    button.addEventListener("blur", () => setWords({ reached: null }));
+    button.addEventListener("blur", () => setFocus({ reached: null }));
     button.addEventListener("click", () => change({ kept: same(state.kept, here) ? null : here }));
     return button;
   });
@@ -114,8 +114,8 @@ function same(a, b) {
   return a?.side === b?.side && a?.index === b?.index;
 }
 
-function setWords(changes) {
-  Object.assign(words, changes);
+function setFocus(changes) {
+  Object.assign(inFocus, changes);
   soon(draw);
 }
 
@@ -264,7 +264,7 @@ function pointAtHeatMap(event) {
       ? ["keys", (event.clientX - left) / width, keys]
       : ["queries", (y - HEAT_MAP_HEAD) / (height - HEAT_MAP_HEAD), queries];
   const index = Math.min(texts.length - 1, Math.max(0, Math.floor(share * texts.length)));
-  if (!same(words.pointed, { side, index })) setWords({ pointed: { side, index } });
+  if (!same(inFocus.pointed, { side, index })) setFocus({ pointed: { side, index } });
 }
 
 function start() {
@@ -276,7 +276,7 @@ function start() {
   addChoices(byId("views"), "radio", views, (view) => change({ view }));
   byId("theme").addEventListener("change", (event) => change({ theme: event.target.value }));
   byId("picture").addEventListener("pointermove", pointAtHeatMap);
-  byId("picture").addEventListener("pointerleave", () => setWords({ pointed: null }));
+  byId("picture").addEventListener("pointerleave", () => setFocus({ pointed: null }));
   addEventListener("keydown", (event) => {
     if (event.key === "Escape") change({ kept: null });
   });

@@ -48,12 +48,12 @@ function textsOf(side, unit) {
  * averaged as a query, so those of each query still sum to 1.
  */
 function weightsOf(kind, unit) {
-  return (KNOWN[`${kind} ${unit}`] ??= weightsBetween(kind, unit));
+  return (weightsSoFar[`${kind} ${unit}`] ??= newWeightsOf(kind, unit));
 }
 
-const KNOWN = {};
+const weightsSoFar = {};
 
-function weightsBetween(kind, unit) {
+function newWeightsOf(kind, unit) {
   const queries = textsOf(KINDS[kind].queries, unit);
   const keys = textsOf(KINDS[kind].keys, unit);
   const parts = queries.texts.map((_, i) => queries.places.filter((place) => place === i).length);
