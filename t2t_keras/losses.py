@@ -48,7 +48,7 @@ def padded_cross_entropy(logits, labels, label_smoothing: float = 0.0):
     return ops.sum(losses * weights), ops.sum(weights)
 
 
-BLOCK_POSITIONS = 256
+BLOCK_POSITIONS = 512
 """Positions of which `joined_cross_entropy` has logits at the same time, about."""
 
 
