@@ -227,7 +227,7 @@ def test_a_set_says_what_has_no_effect_and_what_is_not_supported(capsys):
         return hp.parse_json(hp.to_json(indent=1))
 
     @settings.register_hparams
-    def with_weights():
+    def withWeights():
         hp = settings.basic_params1()
         hp.weights_fn["targets"] = len
         return hp
@@ -243,6 +243,9 @@ def test_hooks_see_settings_and_class_names_are_labels(tmp_path):
     class Named(text_problems.Text2ClassProblem):
         is_generate_per_split, vocab_type = True, text_problems.VocabType.CHARACTER
         dataset_splits, num_classes = [{"split": "train", "shards": 1}], 2
+
+        def feature_encoders(self, data_dir):
+            return {"inputs": self.get_or_create_vocab(data_dir, None, force_get=True)}
 
         def class_labels(self, data_dir):
             return ["no", "yes"]

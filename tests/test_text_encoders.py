@@ -170,6 +170,7 @@ def test_reads_any_quotes_blank_entries_and_a_byte_order_mark(tmp_path):
     assert spelled(encoder, "'\"\u2028") == ["'", '"', "\u2028", "_"]
     encoder = SubwordTextEncoder(write(tmp_path / "vocab", ["<pad>", "<EOS>", "", "", "ab_"]))
     assert encoder.encode("ab") == [4]  # a blank entry takes up an id
+    assert TokenTextEncoder(write(tmp_path / "vocab", ["", "a"], "")).encode("a") == [1]
     with pytest.raises(UserError, match="single character 'b'"):
         encoder.encode("b")
 

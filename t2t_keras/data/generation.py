@@ -301,7 +301,7 @@ class Generation:
         what = f"The {split} data of {problem.name} cannot be written to {self.data_dir}"
         remedy = "make room there or name another directory and run again; finished parts are kept"
         with explained(what, OSError, remedy=remedy):
-            coding = encoders, problem.text_prefixes
+            coding = encoders, problem.text_prefixes if encoders else {}
             tasks = self._missing_pieces(samples, coding)
             for _ in run_ordered(_make_piece, tasks, problem.processes, coding):
                 progress.update(self._counts.kept)

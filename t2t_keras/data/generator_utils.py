@@ -107,12 +107,6 @@ def text2class_txt_iterator(
         yield {"inputs": sample["inputs"], "label": int(label) if str(label).isdecimal() else label}
 
 
-def text2real_txt_iterator(source_txt_path: str, target_txt_path: str) -> Iterator[Sample]:
-    """Yields {"inputs": line, "targets": numbers} of a text and a file of numbers."""
-    for sample in text2text_txt_iterator(source_txt_path, target_txt_path):
-        yield sample | {"targets": [float(number) for number in sample["targets"].split()]}
-
-
 def text2text_txt_iterator_with_label(
     source_txt_path: str, target_txt_path: str
 ) -> Iterator[Sample]:

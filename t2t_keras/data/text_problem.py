@@ -470,6 +470,11 @@ class Text2ClassProblem(SingleTextProblem):
             raise UserError(f"{self.name} {wrong}: make them as many.")
         return {"inputs": encoder, "targets": text.ClassLabelEncoder(labels)}
 
+    def orient(self, features: Any) -> dict:
+        if "targets" not in features:  # encoders of a user's hook, with which T2T trains
+            features["targets"] = text.ClassLabelEncoder(self.class_labels(self._data_dir))
+        return super().orient(features)
+
     def generate_encoded_samples(
         self, data_dir: PathLike, tmp_dir: PathLike, split: str
     ) -> Encoded:

@@ -194,7 +194,7 @@ def register_hparams(name: Any = None) -> Any:
                 warn_once(f"{function.__name__} sets {', '.join(idle)}, without effect here")
             return made.frozen()
 
-        registry.register_hparams(name or function.__name__)(frozen)
+        registry.register_hparams(name)(frozen)
         return function
 
     return register
