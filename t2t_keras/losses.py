@@ -100,7 +100,7 @@ def _joined(label_smoothing: float, count_right: bool):
         labels = ops.reshape(ops.pad(labels, [[0, missing]]), (blocks, size))
         weights = ops.cast(labels != PAD_ID, "float32")
         weighted = x * ops.cast(weights, x.dtype)[:, None, :, None]
-        places = ops.arange(blocks)[:, None, None, None]
+        places = ops.arange(blocks, dtype="int32")[:, None, None, None]
 
         def add(i, loss, right, dx, dtable):
             label, weight = labels[i], weights[i]
@@ -119,7 +119,7 @@ def _joined(label_smoothing: float, count_right: bool):
             dx = ops.where(places == i, of_x, dx)
             return i + 1, loss, right, dx, dtable + ops.cast(of_table, "float32")
 
-        zero, sum_of_x = ops.zeros(()), shape.row_sum(ops.cast(weighted, "float32"))
+        zero, sum_of_x = ops.zeros((), "float32"), shape.row_sum(ops.cast(weighted, "float32"))
         dtable = ops.broadcast_to(-low * sum_of_x, table.shape)
         first = (0, zero, zero, ops.zeros_like(x), dtable)
         _, loss, right, dx, dtable = shape.while_loop(lambda i, *_: i < blocks, add, first)

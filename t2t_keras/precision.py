@@ -227,7 +227,7 @@ def multiply(x, matrix):
     if isinstance(matrix, Int8Matrix):
         return matrix.multiply(x)
     if len(matrix.shape) == 2:
-        return ops.matmul(x, matrix)
+        return ops.matmul(ops.cast(x, matrix.dtype), matrix)
     rows = ops.cast(ops.reshape(x, (-1, x.shape[-1])), matrix.dtype)  # as `matmul` does
     y = matmul_of_few(rows, matrix)
     return ops.reshape(y, (*shape_of(x)[:-1], y.shape[-1]))

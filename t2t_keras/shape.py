@@ -167,13 +167,13 @@ def relu_of_dropped(rate):
 
     @custom_gradient
     def given(x, y):
-        def backward(*args, upstream=None):  # on PyTorch, Keras passes the gradient by name
+        def backward(*args, upstream=None, dtype=x.dtype):  # Keras names it on PyTorch
             dy = args[-1] if upstream is None else upstream
             if ON_TENSORFLOW:  # a comparison of y would not wait for dy, and so be kept
                 dx = tf.raw_ops.ReluGrad(gradients=dy, features=y)
             else:
                 dx = ops.where(y > 0, dy, 0)
-            return dx * (1.0 / (1.0 - rate)), None
+            return ops.cast(dx * (1.0 / (1.0 - rate)), dtype), None
 
         return y, backward
 

@@ -385,13 +385,13 @@ class Transformer(TokenFit):
         batch, length = shape_of(source)
         padding = ops.sum(ops.cast(source == PAD_ID, "int32"), axis=1)  # [B]
         first = ops.expand_dims(padding, 1)  # where the sequence begins
-        source = take(source, ops.mod(ops.arange(length) - first, length))
+        source = take(source, ops.mod(ops.arange(length, dtype="int32") - first, length))
         separator = ops.zeros((batch, 1), "int32")
         ids = ops.concatenate([ops.cast(ids, "int32") for ids in (source, separator, targets)], 1)
         total = shape_of(ids)[1]
         full = self.hp.prepend_mode == "prepend_inputs_full_attention"
         return ids, {
-            "position": ops.maximum(ops.arange(total) - first, 0),
+            "position": ops.maximum(ops.arange(total, dtype="int32") - first, 0),
             "bias": prefix_bias(padding, length + 1, total, full),
             "skipped": length + 1,
         }
@@ -520,16 +520,16 @@ class Transformer(TokenFit):
         if self.keys_need_positions:
             # Each position has K keys: -t, ..., -t, 1 - t, ..., -1, 0, ..., 0 for every query.
             keys = position + 1 if visible is None else shape_of(visible)[2] // hypotheses
-            distance = ops.repeat(ops.arange(keys) - position, hypotheses)
+            distance = ops.repeat(ops.arange(keys, dtype="int32") - position, hypotheses)
         if self.prepends:
             # The prefix's keys come before the others: [B, 1, K, P + S + K]
             batch, *_, length = shape_of(source["prefix_bias"])
-            keys = shape_of(bias)[3]
             prefix = ops.broadcast_to(source["prefix_bias"], (batch, 1, hypotheses, length))
-            bias = ops.broadcast_to(bias, (batch, 1, hypotheses, keys))
+            bias = ops.broadcast_to(bias, (batch, 1, hypotheses, shape_of(bias)[3]))
             bias = ops.concatenate([prefix, bias], -1)
             if distance is not None:
-                distance = ops.concatenate([ops.arange(length) - length - position, distance])
+                before = ops.arange(-length, 0, dtype="int32") - position
+                distance = ops.concatenate([before, distance])
         if distance is not None:
             distance = ops.tile(distance[None], (hypotheses, 1))  # [K, P + S + K]
         cache = layers.DecoderCache(

@@ -112,6 +112,8 @@ def test_without_slots_the_trained_row_is_the_one_of_large_values():
     assert trained_spaces({name: table}) == trained_spaces({}) == []
     table[8] *= 5
     assert trained_spaces({name: table}) == [8]
+    slots = {f"{name}/Adafactor": abs(table).max(1), f"{name}/Adafactor_1": table[0, :32]}
+    assert trained_spaces(slots) == [8]
 
 
 def test_outputs_are_made_from_settings_and_vocabulary(of_t2t):

@@ -202,6 +202,19 @@ def test_int8_by_keys_of_any_version(key):
     assert [ffn.conv1.quantization_mode, ffn.conv2.quantization_mode] == ["int8", None]
 
 
+@pytest.mark.parametrize(
+    ("policy", "part", "own"),
+    [("mixed_bfloat16", ".*norm", "float32"), ("float32", ".*conv1", "mixed_bfloat16")],
+)
+def test_parts_in_another_precision(policy, part, own):
+    policies = keras.dtype_policies.DTypePolicyMap(policy)
+    policies[part] = keras.dtype_policies.DTypePolicy(own)
+    model = small_model(dtype=policies)
+    model.compile(t2t.optimizers.create(model.hp))
+    assert np.isfinite(model.fit(INPUTS, verbose=0).history["loss"][0])
+    assert t2t.decoding.greedy(model, SOURCE)[0].shape[0] == len(SOURCE)
+
+
 def test_lora(tmp_path):
     """Its weights alone are trained, and become part of the kernels that are saved."""
     model = small_model("learning_rate_warmup_steps=4")

@@ -301,7 +301,7 @@ def trained_spaces(arrays: Mapping[str, np.ndarray]) -> list[int]:
     tables = [name for name in tables if len(arrays[name]) == TARGET_SPACES]
     if not tables:
         return []
-    table = arrays[max(tables, key=lambda name: (is_slot(name), name))]
+    table = arrays[min(tables, key=lambda name: (not is_slot(name), name))]
     largest = np.abs(table.reshape(TARGET_SPACES, -1)).max(1)
     return np.flatnonzero(largest > 2 * np.median(largest)).tolist()
 

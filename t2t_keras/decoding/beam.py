@@ -102,14 +102,14 @@ class BeamSearch:
         """Returns the state before the first token: one hypothesis, since K equal ones would stay equal."""
         shape = [batch, self.beam_size]
         nothing = ops.zeros(shape, "bool")
-        tokens = Tokens(ops.zeros([*shape, 1], "int32"), ops.zeros([*shape, 1]))
+        tokens = Tokens(ops.zeros([*shape, 1], "int32"), ops.zeros([*shape, 1], "float32"))
         return Beams(
             alive_tokens=tokens,
-            alive_log_p=ops.zeros(shape),
-            alive=nothing | (ops.arange(self.beam_size) == 0),
+            alive_log_p=ops.zeros(shape, "float32"),
+            alive=nothing | (ops.arange(self.beam_size, dtype="int32") == 0),
             visible=ops.zeros([*shape, 0], "bool"),
             finished_tokens=tokens,
-            finished_scores=ops.zeros(shape),
+            finished_scores=ops.zeros(shape, "float32"),
             finished=nothing,
         )
 
@@ -351,8 +351,8 @@ class OnePath(NamedTuple):
     def first(self, batch) -> Path:
         """Returns paths without tokens."""
         shape = [batch, 1]
-        tokens = Tokens(ops.zeros([*shape, 1], "int32"), ops.zeros([*shape, 1]))
-        return Path(tokens, log_p=ops.zeros(shape), ended=ops.zeros(shape, "bool"))
+        tokens = Tokens(ops.zeros([*shape, 1], "int32"), ops.zeros([*shape, 1], "float32"))
+        return Path(tokens, log_p=ops.zeros(shape, "float32"), ended=ops.zeros(shape, "bool"))
 
     def with_room(self, path: Path, caches, tokens: int):
         """Returns paths and caches with room for more tokens."""
@@ -366,7 +366,7 @@ class OnePath(NamedTuple):
         """Adds the token that `choose` returns; its log p is that without `min_length` and `allowed`."""
         possible = logits
         if self.min_length:
-            ends = ops.arange(logits.shape[2]) == EOS_ID
+            ends = ops.arange(logits.shape[2], dtype="int32") == EOS_ID
             possible = ops.where(ends & (i < self.min_length), IMPOSSIBLE, possible)
         if allowed is not None:
             possible = ops.where(allowed, possible, IMPOSSIBLE)

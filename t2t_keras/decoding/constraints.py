@@ -64,7 +64,7 @@ class Progress(NamedTuple):
 
     def begun(self):
         """Returns [b, n, C] bool, True for the phrase that the last tokens begin."""
-        numbers = ops.arange(shape_of(self.met)[2])
+        numbers = ops.arange(shape_of(self.met)[2], dtype="int32")
         return (self.current[:, :, None] == numbers) & (self.place > 0)[:, :, None]
 
 
@@ -128,7 +128,7 @@ class PhraseSearch(NamedTuple):
         """Returns the finished hypotheses; if there are none, those alive with most of their phrases."""
         beams, k = state.beams, self.search.beam_size
         filled = self._filled(state, state.progress)
-        order = best(ops.cast(filled * k - ops.arange(k), "float32"), beams.alive, k)
+        order = best(ops.cast(filled * k - ops.arange(k, dtype="int32"), "float32"), beams.alive, k)
         beams = beams._replace(
             alive_tokens=Tokens(*(take(each, order) for each in beams.alive_tokens)),
             alive_log_p=take(beams.alive_log_p, order),
@@ -144,7 +144,7 @@ class PhraseSearch(NamedTuple):
 
         # What is among the best already, or wanted by a phrase before, is not a candidate again.
         same = wanted[:, :, :, None] == tokens[:, :, None, :]  # [b, K, C, 2K]
-        numbers = ops.arange(shape_of(met)[2])
+        numbers = ops.arange(shape_of(met)[2], dtype="int32")
         earlier = numbers[None] < numbers[:, None]  # [C, C]
         again = (wanted[:, :, :, None] == wanted[:, :, None, :]) & ~met[:, :, None] & earlier
         wanted_too = ~met & ~ops.any(same, -1) & ~ops.any(again, -1)
@@ -158,7 +158,7 @@ class PhraseSearch(NamedTuple):
         possible = ops.concatenate([possible, wanted_too], 2) & beams.alive[:, :, None]
         possible &= (tokens != EOS_ID) | ops.all(met, -1)[:, :, None]
 
-        parent = ops.zeros_like(tokens) + ops.arange(self.search.beam_size)[:, None]
+        parent = ops.zeros_like(tokens) + ops.arange(self.search.beam_size, dtype="int32")[:, None]
         penalty = length_penalty(i + 1, self.search.alpha)
         score = (log_p + beams.alive_log_p[:, :, None]) / penalty
         batch = shape_of(tokens)[0]
@@ -207,7 +207,7 @@ def _in_turns(banks, scores, possible):
 
     Among those of one turn, the fuller bank comes first.
     """
-    places = ops.arange(shape_of(scores)[1])
+    places = ops.arange(shape_of(scores)[1], dtype="int32")
     better = scores[:, None] > scores[:, :, None]  # [b, n, n]: the second index is better
     better |= (scores[:, None] == scores[:, :, None]) & (places[None] < places[:, None])
     rivals = (banks[:, None] == banks[:, :, None]) & possible[:, None] & better

@@ -52,7 +52,7 @@ def forced_candidates(tokens, log_p, possible, forced):
     Returns:
         tokens, log_p and possible: a forced token is the first candidate, and the only possible one.
     """
-    is_free, is_first = forced == PAD_ID, ops.arange(tokens.shape[-1]) == 0
+    is_free, is_first = forced == PAD_ID, ops.arange(tokens.shape[-1], dtype="int32") == 0
     return (
         ops.where(is_free, tokens, ops.maximum(forced, PAD_ID)),
         ops.where(is_free, log_p, 0.0),
@@ -72,7 +72,7 @@ def prompt_lengths(prompts):
 
 def forced_by(prompts):
     """Returns prompts [B, P] with -1 for each 0 that other ids follow: it is forced, too, as in T2T."""
-    inner = ops.arange(shape_of(prompts)[1]) < prompt_lengths(prompts)[:, None]
+    inner = ops.arange(shape_of(prompts)[1], dtype="int32") < prompt_lengths(prompts)[:, None]
     return ops.where(inner & (prompts == PAD_ID), -1, prompts)
 
 

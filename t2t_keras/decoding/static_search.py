@@ -88,7 +88,7 @@ class StaticSearch:
         def step(i, hypotheses, caches, done):
             hypotheses, ids, visible = self.strategy.add_own_keys(hypotheses, i)
             if visible is None:  # all keys so far, but not the room for later ones
-                visible = (ops.arange(shape_of(ids)[2] - 1) <= i)[None, None]
+                visible = (ops.arange(shape_of(ids)[2] - 1, dtype="int32") <= i)[None, None]
             logits, caches = self.model.decode_step(
                 ops.take(ids, i, axis=2), i, caches, source, visible, kernels, written
             )

@@ -158,7 +158,7 @@ def prefix_bias(padding, prefix, length, full: bool):
     Of `length` positions, [B] are hidden at the beginning; `prefix` counts those up to the end of the
     prefix, which all see each other if `full`. Others see no later ones. [B, 1, T, T] float32.
     """
-    key = ops.arange(length)
+    key = ops.arange(length, dtype="int32")
     last_seen = ops.maximum(key, prefix - 1) if full else key
     seen = ops.expand_dims(key, 0) <= ops.expand_dims(last_seen, 1)  # [T, T]
     real = ops.expand_dims(key, 0) >= ops.expand_dims(padding, 1)  # [B, T]
@@ -172,6 +172,6 @@ def proximity_bias(length):
 
 def distances(queries, keys):
     """Returns key position minus query position, [T, S] int; the last key is at the last query."""
-    key = ops.arange(keys)
-    query = key if queries is keys else ops.arange(queries) + (keys - queries)
+    key = ops.arange(keys, dtype="int32")
+    query = key if queries is keys else ops.arange(queries, dtype="int32") + (keys - queries)
     return ops.expand_dims(key, 0) - ops.expand_dims(query, 1)

@@ -391,7 +391,7 @@ class SharedEmbedding(SettingsLayer):
         V' is V rounded up to a multiple of `block`; logits of added ids are -1e9 (-inf in float16).
         """
         missing = -self.vocab_size % block
-        is_token = ops.arange(self.vocab_size + missing) < self.vocab_size
+        is_token = ops.arange(self.vocab_size + missing, dtype="int32") < self.vocab_size
         dtype, padding = self.compute_dtype, [[0, 0], [0, missing]]
         return {
             "kernel": fixed(
@@ -430,14 +430,14 @@ def timing_signal(length, channels: int, start=0, kind: str = "timing"):
     """
     if kind not in SINUSOIDS:
         raise ValueError(f"kind must be one of {', '.join(SINUSOIDS)}, got {kind!r}.")
-    return SINUSOIDS[kind](ops.arange(length) + start, channels)
+    return SINUSOIDS[kind](ops.arange(length, dtype="int32") + start, channels)
 
 
 def t2t_sinusoids(position, channels: int):
     """Returns T2T's `timing_signal` of positions of any shape [...]: [..., channels] float32."""
     half = channels // 2
     increment = math.log(1e4) / max(half - 1, 1)
-    inverse_timescale = ops.exp(ops.cast(ops.arange(half), "float32") * -increment)
+    inverse_timescale = ops.exp(ops.cast(ops.arange(half, dtype="int32"), "float32") * -increment)
     angle = ops.expand_dims(ops.cast(position, "float32"), -1) * inverse_timescale
     signal = ops.concatenate([ops.sin(angle), ops.cos(angle)], axis=-1)
     if channels % 2:
@@ -447,7 +447,7 @@ def t2t_sinusoids(position, channels: int):
 
 def paper_sinusoids(position, channels: int):
     """Returns the paper's sinusoids of positions of any shape [...]: [..., channels] float32."""
-    channel = ops.arange(channels)
+    channel = ops.arange(channels, dtype="int32")
     is_cosine = channel % 2
     exponent = ops.cast(channel - is_cosine, "float32") / channels
     inverse_timescale = ops.exp(exponent * -math.log(1e4))
@@ -497,7 +497,7 @@ class PositionEncoding(SettingsLayer):
 
     def call(self, x, start=0, position=None):
         if position is None:
-            position = ops.arange(ops.shape(x)[1]) + start
+            position = ops.arange(ops.shape(x)[1], dtype="int32") + start
         signal = ops.cast(self.signal(position, x.shape[-1]), "float32")
         return ops.cast(ops.cast(x, "float32") + signal, self.compute_dtype)
 
