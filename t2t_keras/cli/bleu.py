@@ -39,8 +39,8 @@ _TABLE_HEAD = """\
 
 
 def define_flags() -> None:
-    files("translation", None, "File with one translation per line, plain or .gz.")
-    files("reference", None, "File with one reference per line, plain or .gz.")
+    files("translation", None, "File with one translation per line, plain or .gz")
+    files("reference", None, "File with one reference per line, plain or .gz")
     choice("bleu_variant", "both", ["both", "cased", "uncased"], "Which of T2T's scores to print.")
     choice("language", "de", LANGUAGES, "Language for tokenization in the paper's BLEU.")
     metrics = "sacreBLEU's bleu, chrf, chrf++, ter; or by itself rouge or parsing_f1 (trees)."

@@ -73,7 +73,7 @@ def main() -> None:
     if not searches and FLAGS[mode].value != _STANDARD and not has_output:
         raise UserError(f"--decode_to_file is missing: the {_RESULTS[mode]} of --{mode} go there.")
     if mode != "align_file":
-        options.warn_unused("it needs --align_file", "align_heads", "align_reference")
+        options.warn_unused("there is no --align_file", "align_heads", "align_reference")
     for name in (*_RESULTS, "decode_prefix_file", "constraints_file"):
         _require_input(name)
 

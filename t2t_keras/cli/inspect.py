@@ -176,8 +176,9 @@ def inspect_attention() -> None:
 
 
 def _figure_to_write() -> str | None:
-    """Returns --plot, after checking that the figure can be drawn, before anything heavy is loaded."""
+    """Returns --plot, after checking that the figure can be drawn, before the model is loaded."""
     if path := options.file_to_write("plot"):
+        options.import_tensorflow()
         from t2t_keras.inspection.attention_figure import require_figure
 
         require_figure(path)
