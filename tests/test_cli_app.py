@@ -334,3 +334,4 @@ def test_registry_help_names_what_there_is():
     lines = toy.ran("train", "--registry_help").stdout.split("\n")
     named = [line.split()[0] for line in lines if line.startswith("  ")]
     assert named == [*registry.list_models(), *registry.list_hparams(), *registry.list_problems()]
+    assert next(line.split() for line in lines if "translate_ende_numbers " in line)[1:]

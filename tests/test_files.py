@@ -66,6 +66,18 @@ def test_a_damaged_record_of_files_that_belong_together(tmp_path, text):
         files.finish_publishing(tmp_path)
 
 
+def test_of_a_flush_that_fails_only_a_directorys_is_passed_over(tmp_path, monkeypatch):
+    kinds = [os.path.isdir]
+    monkeypatch.setattr(
+        os, "fsync", lambda file: kinds[0](f"/proc/self/fd/{file}") and os.lseek(-1, 0, 0)
+    )
+    files.write_text(tmp_path / "file", "old")
+    kinds[0] = os.path.isfile
+    with pytest.raises(UserError, match="file cannot be written: Bad file descriptor"):
+        files.write_text(tmp_path / "file", "new")
+    assert content(tmp_path) == {"file": "old"}
+
+
 @pytest.fixture
 def recorded(monkeypatch):
     """Records what is synchronised and renamed, in order."""
@@ -85,10 +97,11 @@ def recorded(monkeypatch):
 
 def test_a_file_is_on_disk_before_and_after_it_gets_its_name(tmp_path, recorded):
     """Two machines may share a directory, and their processes a number."""
-    path = tmp_path / "file"
+    path, opened = tmp_path / "file", os.listdir("/proc/self/fd")
     path.write_text("old")
     with atomic_write(path, suffix=".keras") as partial:
         partial.write_text("new")
+    assert os.listdir("/proc/self/fd") == opened
     assert partial.name == f"file.{platform.node()}.{os.getpid()}.incomplete.keras"
     assert recorded == [str(partial), (str(partial), str(path)), str(tmp_path)]
     assert content(tmp_path) == {"file": "new"}

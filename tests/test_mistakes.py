@@ -171,6 +171,7 @@ REFUSED = {
     "max_ratio is nan": lambda: CleaningRules(max_ratio=math.nan),
     "class 5 is not one of 0 to 1": lambda: LABELS.decode([0, 5]),
     "class -1 is not one of": lambda: LABELS.decode([-1]),
+    "classes need two or more different names": lambda: ClassLabelEncoder(["a", "b", "a"]),
     "invalid hparams set name '../x'": lambda: registry.register_hparams("../x")(lambda: None),
     "invalid problem name 'a/b'": lambda: registry.register_problem("a/b")(Unfinished),
 }

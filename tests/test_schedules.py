@@ -56,7 +56,7 @@ EXPONENTIAL = {"learning_rate_decay_steps": 50, "learning_rate_decay_rate": 0.25
         (settings("multi_cycle_cos_decay", learning_rate_decay_steps=400), None, {0: 1.0, 100: 1.0, 200: 0.5 + HALF / 2, 300: 0.5, 900: 1.0, 1100: 0.5}),
         (settings("exp_decay", **EXPONENTIAL), None, {0: 1.0, 100: 1.0, 125: 0.5, 150: 0.25, 175: 0.125}),
         (settings("exp_decay", **EXPONENTIAL, learning_rate_decay_staircase=True), None, {100: 1.0, 149: 1.0, 150: 0.25, 199: 0.25}),
-        (settings(" linear_warmup * constant*rsqrt_decay", learning_rate_constant=2.0), None, {0: 0.0, 50: 0.1, 400: 0.1}),
+        (settings(" linear_warmup * constant*rsqrt_decay*", learning_rate_constant=2.0), None, {0: 0.0, 50: 0.1, 400: 0.1}),
         (settings("linear_warmup", optimizer_multistep_accumulate_steps=8), None, {0: 0.0, 4: 0.005, 400: 0.5, 800: 1.0}),
     ],
 )  # fmt: skip

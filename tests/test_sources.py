@@ -178,6 +178,7 @@ def test_what_is_left_out_is_counted(tmp_path):
 
 def test_sources_that_are_none(tmp_path):
     names = [("a.en",), ("tsv", 1, "*"), ("tsv", "1", "2", "*"), ("a.en", "a.de", "a.fr")]
+    assert not sources.LocalSource("tsv", tmp_path, ("*.tsv",)).is_wanted("other/a.tsv")
     for source in ("a.en", *(["", part] for part in names)):
         with pytest.raises(UserError, match=r"is not a source: give \[url, \(source file, "):
             sources.local_sources(tmp_path, [source])

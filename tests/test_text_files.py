@@ -28,6 +28,8 @@ def begun(path, *lines, made_from=MADE_FROM, report=pytest.fail):
     for line in lines:
         output.write(line)
     output.flush()
+    written = path.resolve().with_name(f"{path.resolve().name}.unfinished").read_bytes()
+    assert written.count(b"\n") == output.lines  # a kill loses none
     return output
 
 
