@@ -55,7 +55,7 @@ def meaning(flag: flags.Flag) -> str:
     text = " ".join((flag.help or "").split())
     if choices := re.match(r"<([\w|]+)>: ", text):
         text = f"{text[choices.end() :]} One of {choices[1].replace('|', ', ')}."
-    text = text.replace(".; repeat this option to specify a list of values", "; may be repeated.")
+    text = text.replace("; repeat this option to specify a list of values", "; may be repeated.")
     text = re.sub(r"--\w+(=\w+)?", r"`\g<0>`", text.replace("<", "&lt;"))
     default = (flag.default_as_str or "").strip("'")
     return text if default in ("", "false") else f"{text} (`{default}`)"
