@@ -205,8 +205,7 @@ def cross_entropy(logits, labels, added=0.0):
     `added` is added to the label's gradient. A label out of range: NaN. TensorFlow's operation takes thrice the time.
     """
     p = ops.softmax(logits, axis=-1)
-    label = ops.expand_dims(labels, -1)
-    of_label, p_of_label = (ops.take_along_axis(x, label, axis=-1)[:, 0] for x in (logits, p))
+    of_label, p_of_label = (take(x, labels[:, None])[:, 0] for x in (logits, p))
     log_of_sum = ops.max(logits, axis=-1) - ops.log(ops.max(p, axis=-1))
     places = ops.stack([ops.arange(shape_of(labels)[0], dtype=labels.dtype), labels], axis=-1)
     gradient = ops.scatter_update(p, places, p_of_label - 1.0 + added)

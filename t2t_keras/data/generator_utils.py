@@ -41,27 +41,24 @@ def txt_line_sharded_iterator(txt_pattern: str) -> Iterator[str]:
     return chain.from_iterable(map(txt_line_iterator, sorted(glob.glob(txt_pattern))))
 
 
-def _side_by_side(fields: Sequence[str], paths: Sequence[str], read: Callable) -> Iterator[Sample]:
+def _side_by_side(fields: list[str], paths: list[str], read=txt_line_iterator) -> Iterator[Sample]:
     """Yields a line of each file by its field, up to the end of the shortest, as T2T does."""
     for lines in zip_longest(*map(read, paths)):
         if None in lines:
             ended = paths[lines.index(None)]
-            warn_once(
-                f"{ended} ends before {' and '.join({*paths} - {ended})}: the rest is left out"
-            )
-            return
+            others = " and ".join({*paths} - {ended})
+            return warn_once(f"{ended} ends before {others}: the rest is left out")
         yield dict(zip(fields, lines, strict=True))
 
 
 def text2self_txt_iterator(txt_path: str) -> Iterator[Sample]:
     """Yields {"targets": line}."""
-    return _side_by_side(["targets"], [txt_path], txt_line_iterator)
+    return _side_by_side(["targets"], [txt_path])
 
 
 def text2text_txt_iterator(source_txt_path: str, target_txt_path: str) -> Iterator[Sample]:
     """Yields {"inputs": line, "targets": line} of two files."""
-    paths = [source_txt_path, target_txt_path]
-    return _side_by_side(["inputs", "targets"], paths, txt_line_iterator)
+    return _side_by_side(["inputs", "targets"], [source_txt_path, target_txt_path])
 
 
 def text2text_txt_sharded_iterator(
@@ -77,7 +74,7 @@ def text2text_distill_iterator(
 ) -> Iterator[Sample]:
     """Yields {"inputs": line, "targets": line, "dist_targets": line} of three files."""
     paths = [source_txt_path, target_txt_path, distill_txt_path]
-    return _side_by_side(["inputs", "targets", "dist_targets"], paths, txt_line_iterator)
+    return _side_by_side(["inputs", "targets", "dist_targets"], paths)
 
 
 def text2text_txt_iterator_with_index(
@@ -105,6 +102,12 @@ def text2class_txt_iterator(
         label: Any = encoder.encode(sample["targets"]) if encoder else sample["targets"]
         # A label that is not a number is refused with its sample.
         yield {"inputs": sample["inputs"], "label": int(label) if str(label).isdecimal() else label}
+
+
+def text2real_txt_iterator(source_txt_path: str, target_txt_path: str) -> Iterator[Sample]:
+    """Yields {"inputs": line, "targets": numbers} of a text and a file of numbers."""
+    for sample in text2text_txt_iterator(source_txt_path, target_txt_path):
+        yield sample | {"targets": [float(number) for number in sample["targets"].split()]}
 
 
 def text2text_txt_iterator_with_label(

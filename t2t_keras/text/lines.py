@@ -126,8 +126,7 @@ def read_vocabulary(path: str | os.PathLike[str], of_subwords: bool) -> list[str
     name = os.fspath(path)
     if not any(entries):
         raise UserError(f"{name} is empty: a vocabulary has one entry per line.")
-    for i, reserved in enumerate(RESERVED_TOKENS):
-        got = entries[i] if i < len(entries) else ""
+    for i, (got, reserved) in enumerate(zip([*entries, ""], RESERVED_TOKENS, strict=False)):
         if entries[i:] and got != reserved and not of_subwords:
             warn_once(f"{name}: ids 0 and 1, padding and end of sentence, are {entries[:2]} there")
             return entries
