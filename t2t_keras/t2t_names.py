@@ -73,7 +73,7 @@ def is_users_own(kind: type, method: str) -> bool:
 def warn_of_uncalled_hooks(problem: Any) -> None:
     """Warns of T2T's hooks that a user's problem defines but nothing calls."""
     if hooks := uncalled_hooks(type(problem)):
-        warn(f"{problem.name} defines hooks of tensor2tensor that are not called here: {hooks}")
+        warn(f"{problem.name} defines hooks of T2T that only your code calls here: {hooks}")
 
 
 def uncalled_hooks(problem: type) -> str:

@@ -99,7 +99,7 @@ def test_metrics_of_tensor2tensor_have_its_numbers(capsys, eagerly):
     assert found == pytest.approx({"loss": -GOLDEN["neg_log_perplexity"], **expected}, rel=1e-5)
     assert "  approx_bleu_score 0.4709  rouge_2_fscore 0.5022  " in format_metrics(found)
     assert capsys.readouterr().err.splitlines() == [
-        "warning: theirs defines hooks of tensor2tensor that are not called here: feature_info (every "
+        "warning: theirs defines hooks of T2T that only your code calls here: feature_info (every "
         "example has the ids of inputs and targets)",
         "warning: eval_metrics of theirs: rmse, image_summary are not computed",
     ]
