@@ -69,7 +69,7 @@ def test_a_damaged_record_of_files_that_belong_together(tmp_path, text):
 def test_of_a_flush_that_fails_only_a_directorys_is_passed_over(tmp_path, monkeypatch):
     kinds = [os.path.isdir]
     monkeypatch.setattr(
-        os, "fsync", lambda file: kinds[0](f"/proc/self/fd/{file}") and os.lseek(-1, 0, 0)
+        os, "fsync", lambda file: kinds[0](f"/dev/fd/{file}") and os.lseek(-1, 0, 0)
     )
     files.write_text(tmp_path / "file", "old")
     kinds[0] = os.path.isfile
@@ -84,7 +84,7 @@ def recorded(monkeypatch):
     events, rename = [], os.replace
 
     def fsync(descriptor):
-        events.append(os.readlink(f"/proc/self/fd/{descriptor}"))
+        events.append(os.readlink(f"/dev/fd/{descriptor}"))
 
     def replace(old, new):
         events.append((str(old), str(new)))
@@ -97,11 +97,11 @@ def recorded(monkeypatch):
 
 def test_a_file_is_on_disk_before_and_after_it_gets_its_name(tmp_path, recorded):
     """Two machines may share a directory, and their processes a number."""
-    path, opened = tmp_path / "file", os.listdir("/proc/self/fd")
+    path, opened = tmp_path / "file", os.listdir("/dev/fd")
     path.write_text("old")
     with atomic_write(path, suffix=".keras") as partial:
         partial.write_text("new")
-    assert os.listdir("/proc/self/fd") == opened
+    assert os.listdir("/dev/fd") == opened
     assert partial.name == f"file.{platform.node()}.{os.getpid()}.incomplete.keras"
     assert recorded == [str(partial), (str(partial), str(path)), str(tmp_path)]
     assert content(tmp_path) == {"file": "new"}
