@@ -226,10 +226,10 @@ def multiply(x, matrix):
     """Multiplies [..., D] with a matrix from `fixed`, or that in blocks: [..., N]."""
     if isinstance(matrix, Int8Matrix):
         return matrix.multiply(x)
+    x = ops.cast(x, matrix.dtype)
     if len(matrix.shape) == 2:
-        return ops.matmul(ops.cast(x, matrix.dtype), matrix)
-    rows = ops.cast(ops.reshape(x, (-1, x.shape[-1])), matrix.dtype)  # as `matmul` does
-    y = matmul_of_few(rows, matrix)
+        return ops.matmul(x, matrix)
+    y = matmul_of_few(ops.reshape(x, (-1, x.shape[-1])), matrix)
     return ops.reshape(y, (*shape_of(x)[:-1], y.shape[-1]))
 
 

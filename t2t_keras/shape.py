@@ -167,7 +167,7 @@ def relu_of_dropped(rate):
 
     @custom_gradient
     def given(x, y):
-        def backward(*args, upstream=None, dtype=x.dtype):  # Keras names it on PyTorch
+        def backward(*args, upstream=None, dtype=x.dtype):  # PyTorch: by name
             dy = args[-1] if upstream is None else upstream
             if ON_TENSORFLOW:  # a comparison of y would not wait for dy, and so be kept
                 dx = tf.raw_ops.ReluGrad(gradients=dy, features=y)

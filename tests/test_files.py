@@ -68,9 +68,7 @@ def test_a_damaged_record_of_files_that_belong_together(tmp_path, text):
 
 def test_of_a_flush_that_fails_only_a_directorys_is_passed_over(tmp_path, monkeypatch):
     kinds = [os.path.isdir]
-    monkeypatch.setattr(
-        os, "fsync", lambda file: kinds[0](f"/dev/fd/{file}") and os.lseek(-1, 0, 0)
-    )
+    monkeypatch.setattr(os, "fsync", lambda f: kinds[0](f"/dev/fd/{f}") and os.lseek(-1, 0, 0))
     files.write_text(tmp_path / "file", "old")
     kinds[0] = os.path.isfile
     with pytest.raises(UserError, match="file cannot be written: Bad file descriptor"):

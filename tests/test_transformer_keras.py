@@ -206,7 +206,9 @@ def test_int8_by_keys_of_any_version(key):
     ("policy", "part", "own"),
     [("mixed_bfloat16", ".*norm", "float32"), ("float32", ".*conv1", "mixed_bfloat16")],
 )
-def test_parts_in_another_precision(policy, part, own):
+def test_parts_in_another_precision_than_floatx(request, policy, part, own):
+    request.addfinalizer(functools.partial(keras.config.set_floatx, "float32"))
+    keras.config.set_floatx("float64")
     policies = keras.dtype_policies.DTypePolicyMap(policy)
     policies[part] = keras.dtype_policies.DTypePolicy(own)
     model = small_model(dtype=policies)

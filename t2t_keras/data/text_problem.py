@@ -471,7 +471,8 @@ class Text2ClassProblem(SingleTextProblem):
         return {"inputs": encoder, "targets": text.ClassLabelEncoder(labels)}
 
     def orient(self, features: Any) -> dict:
-        if "targets" not in features:  # encoders of a user's hook, with which T2T trains
+        """As `Problem.orient`; adds the encoder of class labels, without which T2T trains."""
+        if "targets" not in features:
             features["targets"] = text.ClassLabelEncoder(self.class_labels(self._data_dir))
         return super().orient(features)
 
