@@ -27,12 +27,12 @@ def shape_of(x) -> list[Any]:
 
 
 def flattened(x, depth):
-    """Reshapes [B, T, ...] for a dense layer: to one matrix, [1, B*T, D], or for a single query to [B, D].
+    """Reshapes [B, T, ...] for a dense layer: to one matrix, [1, B*T, D], or of few queries to [B*T, D].
 
     A dense layer adds far fewer operations to a graph of unknown sizes then, and oneDNN computes the
-    gradients of a batch of one matrix faster than those of a matrix.
+    gradients of a batch of one matrix faster than those of a matrix, but its product slower.
     """
-    return ops.reshape(x, (-1, depth) if x.shape[1] == 1 else (1, -1, depth))
+    return ops.reshape(x, (-1, depth) if x.shape[1] in range(1, FEW_QUERIES + 1) else (1, -1, depth))
 
 
 def take(values, index):

@@ -326,7 +326,7 @@ def blockwise_top_k(logits, k: int):
 
 def log_normaliser(logits, largest):
     """Returns log sum exp [b, K, 1] of logits [b, K, V]; `largest` [b, K, 1] are their maxima."""
-    return largest + ops.log(ops.sum(ops.exp(logits - largest), -1, keepdims=True))
+    return largest - ops.log(ops.max(ops.softmax(logits), -1, keepdims=True))
 
 
 # One hypothesis per sentence
