@@ -26,13 +26,14 @@ def shape_of(x) -> list[Any]:
     return [known or size for known, size in zip(x.shape, sizes, strict=True)]
 
 
-def flattened(x, depth):
-    """Reshapes [B, T, ...] for a dense layer: to one matrix, [1, B*T, D], or of few queries to [B*T, D].
+def flattened(x, depth, training=False):
+    """Reshapes [B, T, ...] for a dense layer: to one matrix, [1, B*T, D], or a single query to [B, D].
 
-    A dense layer adds far fewer operations to a graph of unknown sizes then, and oneDNN computes the
-    gradients of a batch of one matrix faster than those of a matrix, but its product slower.
+    A dense layer adds far fewer operations to a graph of unknown sizes then. Few queries also become [B*T, D]
+    but in training: oneDNN multiplies a batch of one matrix slower, and computes its gradients faster.
     """
-    return ops.reshape(x, (-1, depth) if x.shape[1] in range(1, FEW_QUERIES + 1) else (1, -1, depth))
+    few = 1 if training else FEW_QUERIES
+    return ops.reshape(x, (-1, depth) if x.shape[1] in range(1, few + 1) else (1, -1, depth))
 
 
 def take(values, index):

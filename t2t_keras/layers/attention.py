@@ -170,7 +170,8 @@ class MultiHeadAttention(SettingsLayer):
             queries, seen["k"], seen["v"], attention_mask, training=training
         )
         rows = moved(context, 2, 1)  # [B, H, T, C] -> [B, T, H, C]
-        output = dense(self.output_transform, flattened(rows, rows.shape[2] * rows.shape[3]))
+        rows = flattened(rows, rows.shape[2] * rows.shape[3], training)
+        output = dense(self.output_transform, rows)
         output = ops.reshape(output, (*sizes, output.shape[-1]))  # [B, T, D]
         return (output, weights) if return_attention_weights else output
 

@@ -208,7 +208,7 @@ class FeedForward(SettingsLayer):
         self.built = True
 
     def call(self, x, training=False):
-        rows = x if self.dropout.broadcast_dims else flattened(x, x.shape[-1])
+        rows = x if self.dropout.broadcast_dims else flattened(x, x.shape[-1], training)
         x1 = dense(self.conv1, rows)
         y = self.dropout(x1, training=training)
         if self.conv1.activation is keras.activations.linear:
