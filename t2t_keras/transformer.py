@@ -214,7 +214,6 @@ class Transformer(TokenFit):
         if self.kind != CLASSIFICATION:
             self.decoder.build(hidden, hidden if self.has_encoder else None)
             self.keys_need_positions = self.decoder.needs_positions
-        self.built = True
 
     @property
     def layers(self):

@@ -122,7 +122,6 @@ class MultiHeadAttention(SettingsLayer):
                 weight = self.add_weight(shape, initializer=self.new_initializer(), name=name)
                 setattr(self, name, weight)
         self.key_scale = (key_channels // self.num_heads) ** -0.5
-        self.built = True
 
     def call(
         self,

@@ -124,7 +124,6 @@ class TransformerLayer(SettingsLayer):
         if self.has_memory:
             self.encdec_attention.build(x_shape, *memory_shape)
         self.ffn.build(x_shape)
-        self.built = True
 
     @classmethod
     def from_config(cls, config):
@@ -176,7 +175,6 @@ class Stack(TransformerLayer):
         self.needs_positions = self.proximity_bias or any(
             each.needs_positions or each.max_relative_position > 0 for each in attentions
         )
-        self.built = True
 
     def run_layers(
         self, x, memory=None, *, training, return_attention_weights, caches=None, **masks

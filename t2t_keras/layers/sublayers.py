@@ -205,7 +205,6 @@ class FeedForward(SettingsLayer):
         hidden = x_shape[-1]
         self.conv1 = self.dense_part("conv1", hidden, self.filter_size)
         self.conv2 = self.dense_part("conv2", self.filter_size, hidden)
-        self.built = True
 
     def call(self, x, training=False):
         rows = x if self.dropout.broadcast_dims else flattened(x, x.shape[-1], training)
@@ -315,7 +314,6 @@ class PrePostProcess(SettingsLayer):
     def build(self, x_shape, residual_shape=None):
         if self.layer_norm is not None:
             self.layer_norm.build(x_shape)
-        self.built = True
 
     def call(self, x, residual=None, training=False):
         for letter in self.letters:
@@ -370,7 +368,6 @@ class SharedEmbedding(SettingsLayer):
             initializer=keras.initializers.RandomNormal(stddev=self.hidden_size**-0.5),
             name="table",
         )
-        self.built = True
 
     def call(self, ids, reverse=False):
         if reverse:
@@ -493,7 +490,6 @@ class PositionEncoding(SettingsLayer):
         if self.kind == "emb":
             shape = (self.max_length, input_shape[-1])
             self.table = self.add_weight(shape=shape, initializer=self.initializer, name="table")
-        self.built = True
 
     def call(self, x, start=0, position=None):
         if position is None:
