@@ -20,9 +20,8 @@ __all__ = ["TransformerClassifier"]
 class TransformerClassifier(Transformer):
     """T2T's `transformer_encoder`: source ids in, one logit per class out.
 
-    The encoder's output is averaged and goes through a dense layer (T2T's `class_label_top`). As in
-    T2T the average includes padding, so it depends on how far the batch is padded, unless
-    `pool_padding` is False.
+    The encoder's output is averaged and goes through a dense layer (T2T's `class_label_top`). As in T2T the
+    average includes padding, so it depends on how far the batch is padded, unless `pool_padding` is False.
 
     Args:
         num_classes: C, number of classes before rounding up to `vocab_divisor`.

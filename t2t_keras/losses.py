@@ -225,12 +225,11 @@ _ends_before_softmax = contextvars.ContextVar[Any]("ends before softmax", defaul
 class TokenFit(keras.Model):
     """A Keras model that trains on T2T's loss if it is compiled without one.
 
-    `fit` and `evaluate` then take batches {"inputs": [B, S], "targets": [B, T]}, packed ones too,
-    as `t2t_keras.data.dataset` gives them. The loss is the sum of the token losses divided by the
-    number of target tokens, with `hp.label_smoothing` in `fit` and without it in `evaluate`. Both
-    report means over all tokens of an epoch: "loss", "accuracy", and "perplexity", exp of "loss".
-    `compile(metrics=...)` adds others, which Keras computes over all positions, padding too;
-    "accuracy" stays ours.
+    `fit` and `evaluate` then take batches {"inputs": [B, S], "targets": [B, T]}, packed ones too, as
+    `t2t_keras.data.dataset` gives them. The loss is the sum of the token losses divided by the number of
+    target tokens, with `hp.label_smoothing` in `fit` and without it in `evaluate`. Both report means over all
+    tokens of an epoch: "loss", "accuracy", and "perplexity", exp of "loss". `compile(metrics=...)` adds
+    others, which Keras computes over all positions, padding too; "accuracy" stays ours.
     A model that is compiled with a loss behaves like any other Keras model.
 
     Attributes:

@@ -422,9 +422,8 @@ def create(
 ) -> keras.optimizers.Optimizer:
     """Returns the Keras optimizer of `hp.optimizer` with the schedule of `hp`.
 
-    It gives its variables by T2T's names: `t2t_slots()` returns, for each slot name, a variable or
-    None per variable of the model, in order; `t2t_scalars()` returns the others, float32 or int32
-    scalars by name.
+    It gives its variables by T2T's names: `t2t_slots()` returns, for each slot name, a variable or None per
+    variable of the model, in order; `t2t_scalars()` returns the others, float32 or int32 scalars by name.
 
     Clipping by `hp.clip_grad_norm`, the loss of `hp.weight_decay` (`with_weight_decay`) and the
     mean over `hp.optimizer_multistep_accumulate_steps` batches are left to the training step, which

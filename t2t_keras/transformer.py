@@ -52,12 +52,11 @@ class Transformer(TokenFit):
             mean "mixed_bfloat16" and "mixed_float16".
 
     Call arguments:
-        inputs: {"inputs": [B, S] int32, "targets": [B, T] int32}; 0 is padding. The logits at
-            position t depend on the targets before t. Packed rows, which hold several pairs
-            (`data.records.pack`), come with the features `PACKING`, int32; a pair attends only to
-            itself. But as in T2T, the targets of a row are shifted as a whole: without spacing
-            between pairs, the first target of a pair sees the end of sentence before it, whereas
-            that of a row's first pair (and of decoding) sees a zero vector.
+        inputs: {"inputs": [B, S] int32, "targets": [B, T] int32}; 0 is padding. The logits at position t
+            depend on the targets before t. Packed rows, which hold several pairs (`data.records.pack`), come
+            with the features `PACKING`, int32; a pair attends only to itself. But as in T2T, the targets of a
+            row are shifted as a whole: without spacing between pairs, the first target of a pair sees the end
+            of sentence before it, whereas that of a row's first pair (and of decoding) sees a zero vector.
             With `hp.prepend_mode`, the decoder reads inputs, a 0 and targets as one sequence.
         cache: a `DecoderCache` from `decode_step`, for one step of a search: {"targets": [B, K]} are
             the tokens chosen last, the logits [B, K, V] those of the next one. A subclass that overrides

@@ -261,12 +261,11 @@ _T = TypeVar("_T")
 class Generation:
     """Writes a stream of samples to shards, with their index and counts.
 
-    One process reads and cleans the text, some thousand examples at a time, and others encode it.
-    The encoded pieces are stored in `unfinished.{name}-{split}` under digests of their text and of
-    all settings that affect them, so after an interruption they are not encoded again. When all are
-    complete, each shard collects its examples from every piece. The result depends neither on the
-    number of processes nor on interruptions. `shards` are final paths by split: of one split, or of
-    all that share the samples.
+    One process reads and cleans the text, some thousand examples at a time, and others encode it. The encoded
+    pieces are stored in `unfinished.{name}-{split}` under digests of their text and of all settings that
+    affect them, so after an interruption they are not encoded again. When all are complete, each shard
+    collects its examples from every piece. The result depends neither on the number of processes nor on
+    interruptions. `shards` are final paths by split: of one split, or of all that share the samples.
     """
 
     def __init__(self, problem: Text2TextProblem, split: str, shards: Mapping[str, Sequence[Path]]):

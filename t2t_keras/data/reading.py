@@ -513,13 +513,12 @@ class SplitBatches:
 class Batches(SplitBatches):
     """The batches of a split, as T2T's `input_fn` makes them.
 
-    Training batches ("train") are endless, shuffled, always full, and hold only sentences of
-    `hp.min_length` to `hp.max_length` ids on the longer side. Their shapes are
-    `bucket_shapes(hp, replicas)`. "dev" and "test" are read once, every example of at least
-    `hp.min_length` ids in exactly one batch; longer sentences (unless `hp.eval_drop_long_sequences`) go
-    to buckets of 2, 4, 8... times `hp.max_length` with accordingly fewer rows; with `hp.t2t_batches`, to
-    the last one of T2T's, and sides are padded to the longest of their batch. An incomplete last batch
-    is only filled up with rows of zeros to a multiple of `replicas`.
+    Training batches ("train") are endless, shuffled, always full, and hold only sentences of `hp.min_length`
+    to `hp.max_length` ids on the longer side. Their shapes are `bucket_shapes(hp, replicas)`. "dev" and
+    "test" are read once, every example of at least `hp.min_length` ids in exactly one batch; longer sentences
+    (unless `hp.eval_drop_long_sequences`) go to buckets of 2, 4, 8... times `hp.max_length` with accordingly
+    fewer rows; with `hp.t2t_batches`, to the last one of T2T's, and sides are padded to the longest of their
+    batch. An incomplete last batch is only filled up with rows of zeros to a multiple of `replicas`.
 
     The content of a batch depends only on the seed and the batch number: a run resumed after step n
     starts with batch n. In each epoch every example is in one batch; examples that do not fill a batch

@@ -51,9 +51,8 @@ class MultiHeadAttention(SettingsLayer):
         value_channels: depth of values over all heads; 0 means D.
         dropout: rate on the attention weights.
         dropout_broadcast_dims: axes of [B, H, T, S] along which dropout is shared.
-        max_relative_position: if positive, self-attention adds learned embeddings of the
-            distance to keys and values, clipped at this many positions (Shaw et al. 2018;
-            T2T's `dot_product_relative`).
+        max_relative_position: if positive, self-attention adds learned embeddings of the distance to keys and
+            values, clipped at this many positions (Shaw et al. 2018; T2T's `dot_product_relative`).
         kernel_initializer: initializer of the projections and distance embeddings.
 
     Call arguments:

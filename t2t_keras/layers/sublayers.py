@@ -420,10 +420,9 @@ class SharedEmbedding(SettingsLayer):
 def timing_signal(length, channels: int, start=0, kind: str = "timing"):
     """Returns the sinusoids of positions start .. start+length-1: [length, channels] float32.
 
-    The kind "timing" is T2T's: the sines of all wavelengths, then the cosines; wavelengths form a
-    geometric progression from 2 pi to exactly 20000 pi; an odd last channel is zero. "timing_paper"
-    is section 3.5: sine and cosine alternate, and the wavelengths are 2 pi 10000^(2i/D), the last of
-    which is below 20000 pi.
+    The kind "timing" is T2T's: the sines of all wavelengths, then the cosines; wavelengths form a geometric
+    progression from 2 pi to exactly 20000 pi; an odd last channel is zero. "timing_paper" is section 3.5:
+    sine and cosine alternate, and the wavelengths are 2 pi 10000^(2i/D), the last of which is below 20000 pi.
     """
     if kind not in SINUSOIDS:
         raise ValueError(f"kind must be one of {', '.join(SINUSOIDS)}, got {kind!r}.")
