@@ -213,8 +213,7 @@ def model(name: str) -> Any:
     """
     import t2t_keras
 
-    if name not in _models:
-        require_model(name)  # raises the error
+    require_model(name)
     found = _models[name] or getattr(t2t_keras, _OURS[name])
     if not (isinstance(found, type) and issubclass(found, t2t_keras.Transformer)):
         raise UserError(f"model {name!r} must subclass t2t_keras.Transformer, got {found!r}")
