@@ -14,7 +14,6 @@ files, or of the only file, or a pair of URLs, one per file. Without "://" it is
 import bz2
 import codecs
 import contextlib
-import functools
 import glob
 import gzip
 import hashlib
@@ -31,7 +30,7 @@ import zipfile
 import zlib
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
-from functools import partial
+from functools import lru_cache, partial
 from http.client import HTTPException
 from pathlib import Path, PurePosixPath
 from typing import Any, BinaryIO, NamedTuple
@@ -268,7 +267,7 @@ def read_pairs(first: Path, second: Path, *, errors: str = "strict") -> Iterator
             yield pair[0].replace("\r", "").strip(), pair[1].replace("\r", "").strip()
 
 
-@functools.lru_cache(maxsize=4096)
+@lru_cache(maxsize=4096)
 def _text_size(path: str, stored_bytes: int, changed: int, errors: str) -> TextSize:
     decoder = codecs.getincrementaldecoder("utf-8")(errors)
     lines = size = unended = 0
