@@ -28,8 +28,6 @@ from t2t_keras.training.evaluation import METRICS
 from t2t_keras.training.train_step import StepSums, TrainStep
 from t2t_keras.transformer import PACKING, Transformer
 
-KINDS = ("auto", "none", "mirrored", "multi_worker")
-
 
 class Distribution(NamedTuple):
     """A strategy, and which of its hosts this program is."""
@@ -48,7 +46,7 @@ def distribution(kind: str = "auto") -> Distribution:
     variable TF_CONFIG lists; TensorFlow must not have been used before. "auto" is "multi_worker" if
     TF_CONFIG is set, else "mirrored" if there are several devices, else "none".
     """
-    require_one_of("distribute", kind, KINDS)
+    require_one_of("distribute", kind, ("auto", "none", "mirrored", "multi_worker"))
     if kind == "auto" and os.environ.get("TF_CONFIG"):
         kind = "multi_worker"
     if kind == "multi_worker":
