@@ -215,10 +215,8 @@ class TrainedModel:
         values["target_space_id"] = [str(model.target_space_id) for model in models]
         values["model"] = list(map(registry.model_name, models))
         values["vocabulary"] = [_digest(path) for path in paths if os.path.exists(path)]
-        return {
-            **self.description(),
-            **{name: ", ".join(dict.fromkeys(each)) for name, each in values.items()},
-        }
+        joined = {name: ", ".join(dict.fromkeys(each)) for name, each in values.items()}
+        return self.description() | joined
 
 
 def recorded_encoders(prefix: str, problem, data_dir: str | None = None) -> dict[str, Any] | None:
