@@ -227,10 +227,9 @@ def constants_not_copied(model) -> Iterator[None]:
 
 def weights_read(model) -> list:
     """Returns the weights that a model's graphs traced so far read: all but the kernels in 8 bits."""
-    replaced: set[int] = set()
-    if isinstance(model.dtype_policy, EightBits):
-        layers = model.dtype_policy.matrices
-        replaced = {id(each.kernel) for each in layers if isinstance(each, keras.layers.Dense)}
+    policy = model.dtype_policy
+    layers = policy.matrices if isinstance(policy, EightBits) else ()
+    replaced = {id(each.kernel) for each in layers if isinstance(each, keras.layers.Dense)}
     return [weight for weight in model.weights if id(weight) not in replaced]
 
 
