@@ -232,11 +232,8 @@ class RunRecord:
             **facts,
         }
         self._starts = [*self.earlier, start]
-
-    @property
-    def first_started(self) -> float:
+        self.first_started = float(self._starts[0]["started_seconds"])
         """Time of the first start of the run, seconds since 1970."""
-        return float(self._starts[0]["started_seconds"])
 
     def note(self, **facts: Any) -> None:
         """Adds facts and the time to this start, and writes `run.json`."""
