@@ -212,10 +212,9 @@ def score_directory(directory: str, references: list[Text]) -> None:
 
     with explained(f"{directory} cannot be read", OSError):
         names = os.listdir(directory)
-    names = [n for n in names if os.path.isfile(os.path.join(directory, n))]
     matches = [re.fullmatch(r".*-(\d+)(\.(?!unfinished)[a-z]+)?", name) for name in names]
     found = sorted((int(m[1]), os.path.join(directory, m[0])) for m in matches if m)
-    found = [(step, path) for step, path in found if step >= FLAGS.min_steps]
+    found = [each for each in found if each[0] >= FLAGS.min_steps and os.path.isfile(each[1])]
     if not found:
         raise UserError(f"{directory} has no files NAME-STEP, such as newstest.de-1000.")
     log = None
