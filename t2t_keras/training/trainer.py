@@ -220,7 +220,6 @@ class Trainer:
     def description(self) -> list[str]:
         """Returns the first lines that a run prints: batches, programs, devices and versions."""
         engine = self.engine
-        names = ", ".join(f"{name} {version}" for name, version in versions().items())
         hosts = f" on {engine.hosts} hosts" if engine.hosts > 1 else ""
         replicas = f"{engine.replicas} {'replica' if engine.replicas == 1 else 'replicas'}{hosts}"
         number, tokens = self.update_size
@@ -230,7 +229,7 @@ class Trainer:
             *([f"{update}about {tokens:,.0f} target tokens"] if tokens else []),
             engine.programs(self.batches.shapes),
             f"{replicas}, {', '.join(device_names())}; {self.model.compute_dtype}",
-            names,
+            ", ".join(f"{name} {version}" for name, version in versions().items()),
         ]
 
     def run(self) -> dict[str, float]:
