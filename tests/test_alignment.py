@@ -6,7 +6,7 @@ import pytest
 import tensorflow as tf
 from hypothesis import given, settings, strategies as st
 
-from t2t_keras.decoding import DecodeSettings, Ensemble
+from t2t_keras.decoding import DecodeSettings
 from t2t_keras.decoding.translator import Line
 from t2t_keras.errors import UserError
 from t2t_keras.export.served import ServedTransformer
@@ -161,5 +161,3 @@ def test_mistakes_end_in_one_line(model):
     }.items():
         with pytest.raises(UserError, match=message):
             PairAligner(model, ENCODERS, heads)
-    with pytest.raises(UserError, match="an ensemble has no attention of its own"):
-        PairAligner(Ensemble([model, model]), ENCODERS)

@@ -105,7 +105,6 @@ def test_a_problems_own_seed_and_cleaning_count_without_flags(text, tmp_path):
     ("changes", "message"),
     [
         ({"problem": ""}, "--problem is missing: give one or more of languagemodel_en_numbers, "),
-        ({"problem": "text2text_tmpdri"}, "Did you mean 'text2text_tmpdir'?"),
         ({"data_dir": ""}, "--data_dir is missing"),
         ({"data_dir": "{text}/inputs.train.txt/data"}, "cannot be created (Not a directory)"),
         ({"tmp_dir": "{text}/nothing"}, "inputs.train.txt"),

@@ -425,7 +425,6 @@ def test_nothing_is_left_of_an_export_that_failed(model, tmp_path, monkeypatch):
         ({"settings": DecodeSettings(beam_size=1, sampling_method="random")}, "sampling_method cannot be random"),
         ({"encoders": {**ENCODERS, "inputs": ByteTextEncoder()}}, "vocabulary of the inputs has 258 tokens and the"),
         ({"align_heads": "1"}, "heads=1: there is no layer 1, only 0 to 0"),
-        ({"align_heads": "best"}, "heads must be mean, LAYER or LAYER:HEAD"),
     ],
 )  # fmt: skip
 def test_refuses(options, message, model, tmp_path):

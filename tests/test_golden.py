@@ -15,7 +15,6 @@ import tensorflow as tf
 
 import t2t_keras as t2t
 from t2t_keras.decoding.translator import probabilities
-from t2t_keras.errors import UserError
 from t2t_keras.training import TrainStep
 
 LANGUAGE_MODELS = golden.OTHERS[:2]
@@ -192,12 +191,6 @@ def test_scores_are_those_of_the_logits():
     log_p = logits - np.log(np.exp(logits).sum(-1, keepdims=True))
     log_p = np.take_along_axis(log_p, targets[..., None], -1)[..., 0] * (targets != 0)
     assert_near(t2t.decoding.score(model_of("language_model"), None, targets), log_p.sum(1))
-
-
-def test_a_prefix_besides_the_prompts_is_refused():
-    prompts = golden.load("language_model").arrays["prompts"]
-    with pytest.raises(UserError, match="add the prefix to them"):
-        t2t.decoding.greedy(model_of("language_model"), prompts, prefix=prompts)
 
 
 def test_padding_is_left_out_of_the_average_if_asked():

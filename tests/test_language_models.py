@@ -254,7 +254,6 @@ def test_a_run_in_two_parts_is_the_same_bit_for_bit(run, kind):
     [
         ("class", {"model": "transformer"}, "toy_class classifies texts: give --model=transformer_encoder"),
         ("self", {"model": "transformer_encoder"}, "classifies texts, but toy_self has no classes"),
-        ("self", {"problem": "toy_self_rev"}, "toy_self has no pairs of texts: drop _rev from toy_self_rev"),
         ("self", {"best_metric": "bleu"}, "toy_self has no bleu: choose loss or accuracy"),
         ("class", {"attention_images": True}, "--attention_images needs pairs of texts: toy_class has none"),
         ("class", {"best_metric": "bleu"}, "toy_class has no bleu: choose loss, accuracy or f1"),

@@ -181,12 +181,10 @@ NAME, IDS = "translate_ende_numbers", [[3, 4, 1], [5, 1, 0]]
 TWO = dict.fromkeys(("inputs", "targets"), LABELS)
 REFUSED |= {
     "line 3 has '1{60}'": lambda: from_pharaoh(f"0-0 {'1' * 5000}-2", "line 3"),
-    "inputs must be ids .*, got shape \\(3,\\)": lambda: greedy(small_model(), [1, 2, 3]),
     "inputs must be ids": lambda: greedy(small_model(), ["abc"]),
     "prefix must be ids .* \\(3, 1\\)": lambda: greedy(small_model(), IDS, prefix=[[2], [3], [4]]),
     "max_lengths must be .* \\(3,\\)": lambda: greedy(small_model(), IDS, max_lengths=[1, 2, 3]),
     "this search takes no option 'beam_size'": lambda: greedy(small_model(), IDS, beam_size=4),
-    "this search takes no option 'batch_size'": lambda: greedy(small_model(), IDS, batch_size=2),
     "this search takes no option 'sampling_seed'": lambda: sample(None, IDS, sampling_seed=3),
     "problem must be a problem, as": lambda: dataset(NAME, "dev", "", None),
     "this search takes .*'max_lengths'": lambda: greedy(small_model(), IDS, max_length=4),
