@@ -31,7 +31,7 @@ __all__ = [
 def __getattr__(name: str) -> Any:
     if name not in __all__:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    # A file of a model may name these.
+    # A .keras file may name their classes: `keras.models.load_model` then knows them.
     also = ["classifier", "optimizers"] * (name in _FROM)
     for part in [*also, _FROM.get(name, name)]:
         module = importlib.import_module(f"{__name__}.{part}")

@@ -374,7 +374,7 @@ class TokenFit(keras.Model):
         return self.compiled and self.loss is None
 
     def _check_optimizer(self):
-        """Raises UserError if `fit` would skip something that our own training step does."""
+        """Raises UserError if `fit` would skip a part of our step; keeps Keras from summing over one replica."""
         clip, decay = self.hp.clip_grad_norm, self.hp.weight_decay
         on_tensorflow = keras.backend.backend() == "tensorflow"
         replicas = self.distribute_strategy.num_replicas_in_sync if on_tensorflow else 1
@@ -397,7 +397,7 @@ class TokenFit(keras.Model):
                 "train with t2t-keras-train."
             )
         if replicas == 1 and on_tensorflow:
-            # TensorFlow never frees the graph of a sum over replicas, be there only one.
+            # A private name of Keras's: TensorFlow never frees the graph of a sum over replicas, even of one.
             optimizer._all_reduce_sum_gradients = list
         if replicas > 1 and not self.sum_over_replicas:
             raise UserError(

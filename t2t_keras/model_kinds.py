@@ -56,7 +56,7 @@ class Model(Protocol):
 
     @property
     def keys_need_positions(self) -> bool:
-        """True if no key that nobody sees may be removed from the caches."""
+        """True if attention counts positions, so that no key may be removed from the caches."""
 
-    def decode_step(self, last_ids, position, caches, source, visible=None, kernels=None):
+    def decode_step(self, last_ids, position, caches, source, visible, kernels, append):
         """Returns logits [B, K, V] of the next token, and the caches including this step."""

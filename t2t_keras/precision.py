@@ -1,4 +1,4 @@
-"""Models in half precision or with 8-bit weights."""
+"""Models in half precision or with 8-bit weights, their products, and what is kept between searches."""
 
 import contextlib
 import contextvars
@@ -110,8 +110,8 @@ def _values(variables) -> list:
 def kept_kernels(model, few_rows: bool) -> tuple[bool, Any]:
     """Returns `few_rows` and `model.step_kernels(few_rows)`, made again only if the weights have changed.
 
-    Those for few rows are for a processor, and for a graph of their own: once others were wanted, these
-    serve all. None if a search makes them in its graph: with weights in 8 bits, or in a graph of a caller's.
+    Those for few rows are made on a CPU alone, and until a search has more rows: its kernels then serve all.
+    None if a search makes them in its graph: with weights in 8 bits, or in a graph of a caller's.
     """
     if in_8_bits(model) or not tf.executing_eagerly():
         return False, None
@@ -126,7 +126,7 @@ def kept_kernels(model, few_rows: bool) -> tuple[bool, Any]:
 
 
 def _in_large_pages(tensors):
-    """Copies nested tensors into one array, for which NumPy asks Linux for pages of 2 MB: they are read faster.
+    """Copies nested tensors into one array, for which NumPy asks Linux for pages of 2 MB: faster to read.
 
     Returned as they are if not all are float32, of sizes that keep the copies aligned for TensorFlow.
     """
@@ -234,7 +234,7 @@ def weights_read(model) -> list:
 
 
 def fixed(layer, make: Callable[[], Any]):
-    """Returns the matrix [D, N] that `make` computes from a layer's weights; or it in 8 bits."""
+    """Returns `make()`, a matrix [D, N] of a layer's weights, for `multiply`; in 8 bits an `Int8Matrix`."""
     policy = layer.dtype_policy
     return policy.matrix(layer, make) if isinstance(policy, EightBits) else make()
 

@@ -39,7 +39,7 @@ def learning_rate_schedule(hp: HParams, train_steps: int | None = None) -> Facto
 class FactorSchedule(keras.optimizers.schedules.LearningRateSchedule):
     """T2T's `learning_rate_schedule` (utils/learning_rate.py), in float32.
 
-    Step 0 is the first update. Where an optimizer accumulates n gradients, a step counts as 1/n.
+    Step 0 is the first update. With `optimizer_multistep_accumulate_steps` = n, a step counts as 1/n.
 
     Its `settings` are T2T's by name, as `learning_rate_schedule` collects them.
     """

@@ -134,7 +134,7 @@ def at_least(least: int, most: int = INT32) -> Allowed:
 
 
 def above(least: int) -> Allowed:
-    """Numbers above `least` that stay above it in float32."""
+    """Numbers above `least`, but for those of up to 1e-38, which are 0 in float32."""
     return Allowed(lambda value: value > least and value >= _LEAST_FLOAT32, f"{{}} above {least}")
 
 
@@ -327,7 +327,9 @@ _DATA = {
 
 _TRAINING = {
     "label_smoothing": declare(0.1, _FRACTION, "probability of the other tokens in training"),
-    "weight_decay": declare(0.0, at_least(0), "weight of L2 loss; with `adam_w`, decay per update"),
+    "weight_decay": declare(
+        0.0, at_least(0), "weight of L2 loss; with `adam_w` also the decay per update"
+    ),
     "clip_grad_norm": declare(0.0, at_least(0), "largest norm of the gradients; 0: no limit"),
     "tokens_per_update": declare(0, _COUNT, "target tokens summed per update; 0: one batch"),
 }

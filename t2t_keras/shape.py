@@ -148,7 +148,7 @@ def moved(x, axis, to):
 def custom_gradient(function):
     """Keras's `ops.custom_gradient` of a function of tensors, made once for all calls.
 
-    TensorFlow keeps what it makes in a graph, and so the graph, for ever: here one of its own for a shape.
+    TensorFlow never frees a graph in which it made one: here that is a graph of its own for each shape.
     """
     if not ON_TENSORFLOW:
         return ops.custom_gradient(function)

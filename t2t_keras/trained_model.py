@@ -69,10 +69,11 @@ def load(
     exported = (glob.glob(f"{glob.escape(own)}/{name}") for name in _EXPORTS if os.path.isdir(own))
     if not others and (is_keras or any(exported)):
         what = "a Keras model" if is_keras else "an export"
-        given = (problem, data_dir, hparams, model, decode_hparams or None, precision)
-        for value in (*given, target_space_id):
+        given = {"problem": problem, "data_dir": data_dir, "hparams": hparams, "model": model}
+        given |= {"decode_hparams": decode_hparams or None, "precision": precision}
+        for name, value in (given | {"target_space_id": target_space_id}).items():
             if value is not None:
-                raise UserError(f"{own} is {what} with its own settings: leave out {value!r}.")
+                raise UserError(f"{own} is {what} with its own settings: leave out {name}.")
         return keras.models.load_model(own) if is_keras else ExportedModel(own)
     return TrainedModel(
         paths,

@@ -48,8 +48,8 @@ class Transformer(TokenFit):
             T2T's translation problems leave it at 0.
         remat: True recomputes the activations inside each layer in the backward pass (gradient
             checkpointing; see `layers.Stack`).
-        dtype: the Keras policy; by default `hp.activation_dtype`, where "bfloat16" and "float16"
-            mean "mixed_bfloat16" and "mixed_float16".
+        dtype: the Keras policy; by default that of `hp.activation_dtype`: "mixed_bfloat16", "mixed_float16"
+            or, for "float32", Keras's global policy.
 
     Call arguments:
         inputs: {"inputs": [B, S] int32, "targets": [B, T] int32}; 0 is padding. The logits at position t

@@ -76,7 +76,7 @@ print(*model({{"inputs": numpy.array([[2, 3, 1]])}})[0].numpy(), type(model.opti
     wanted = model({"inputs": np.array([[2, 3, 1]])})[0]
     np.testing.assert_allclose(np.array(logits, float), wanted, atol=1e-6)
     assert module == "t2t_keras.optimizers"
-    message = "is a Keras model with its own settings: leave out 'translate_encs"
+    message = "is a Keras model with its own settings: leave out problem"
     with pytest.raises(UserError, match=message):
         t2t.load(tmp_path / "model.keras", problem=BYTES)
 

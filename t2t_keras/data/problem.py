@@ -272,9 +272,9 @@ class Problem:
         ]
 
     def constraint(self, encoders: Mapping[str, Any]) -> Constraint | None:
-        """Hook: returns a function from the input texts of a batch to a `logits.Constraint`.
+        """Hook: returns a `logits.Constraint`, called with the input texts of each batch, or None.
 
-        That is called as a logits processor is, and says which tokens may come next; None: all may.
+        What that returns is called as a logits processor is, and says which tokens may come next; None: all may.
         """
         return None
 

@@ -39,10 +39,10 @@ def search(
     alpha=None,
     seed=None,
 ) -> SearchResult:
-    """Decodes as the options say: with beam search, greedily, or by sampling.
+    """Decodes with beam search, greedily or by sampling, as the options say; returns a `SearchResult`.
 
-    The result for a sentence does not depend on the others, except through the padded length S, to which
-    a source without tokens attends.
+    A sentence depends on the others only through the padded length S: its limit is S + `extra_length`, and
+    a source without tokens attends to padding.
 
     A language model continues prompts, which have no end of sentence: each is forced like a `prefix`,
     and only what follows it is returned. `extra_length` counts from the end of each prompt.
@@ -65,7 +65,7 @@ def search(
             count in the length of the penalty.
         logits_processors: functions `process(logits, step)` from logits [b, K, V] float32 and a
             `SearchStep` to new logits, after those of the options; new functions need a new graph.
-        constraint: says which tokens may come next; see `logits.Constraint`.
+        constraint: what a `logits.Constraint` returned for these inputs: which tokens may come next.
         strategy: a NamedTuple that makes another strategy for a request: `constraints.Phrases`.
         alpha, seed: numbers or scalar tensors, instead of the options': others need no new graph.
 
@@ -211,7 +211,7 @@ def greedy(model, inputs, **options):
 
     Args:
         model, inputs: see `search`.
-        options: those of `beam_search`, without beams.
+        options: those of `beam_search` but `beam_size`; `alpha` has no effect.
 
     Returns:
         ids [B, L] int32, 0 after the first end of sentence, and scores [B] float32: the sum of

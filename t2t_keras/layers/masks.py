@@ -1,7 +1,7 @@
 """Attention masks: who may attend to whom, as biases that are added to logits.
 
 As in T2T, the logits of hidden keys get -1e9 added instead of being removed: a query without any
-visible key attends evenly to all.
+visible key attends evenly to those that got it least often.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ MASKED = -1e9
 class AttentionMask:
     """The keys that each query may attend to; attention turns it into a bias (`logit_bias`).
 
-    Every attribute hides keys from queries or shifts their logits; their effects add up. It is not a
+    The biases of `keys` (or `segments`), `causal`, `proximity` and `bias` add up. It is not a
     tensor: create it inside `call` from the tensors there.
 
     Attributes:
@@ -153,10 +153,10 @@ def segment_bias(segments, memory_segments=None):
 
 
 def prefix_bias(padding, prefix, length, full: bool):
-    """Returns the bias of sequences of padding, a prefix and the rest (T2T's `prepend_mode`).
+    """Returns the [B, 1, T, T] float32 bias of rows of padding, a prefix and the rest (T2T's `prepend_mode`).
 
-    Of `length` positions, [B] are hidden at the beginning; `prefix` counts those up to the end of the
-    prefix, which all see each other if `full`. Others see no later ones. [B, 1, T, T] float32.
+    T is `length`. The first `padding` [B] positions are hidden. No position sees a later one, but with `full`
+    the first `prefix` positions, padding included, see each other.
     """
     key = ops.arange(length, dtype="int32")
     last_seen = ops.maximum(key, prefix - 1) if full else key
@@ -171,7 +171,7 @@ def proximity_bias(length):
 
 
 def distances(queries, keys):
-    """Returns key position minus query position, [T, S] int; the last key is at the last query."""
+    """Returns key minus query position, [T, S] int; `queries` is T, `keys` is S, and the last ones coincide."""
     key = ops.arange(keys, dtype="int32")
     query = key if queries is keys else ops.arange(queries, dtype="int32") + (keys - queries)
     return ops.expand_dims(key, 0) - ops.expand_dims(query, 1)

@@ -324,7 +324,7 @@ class DecoderCache:
 
     Attributes:
         kept: {"k", "v"} of [B, H, S, C] per layer, the earlier positions: S = t * K. A call adds its own.
-        memory: from `TransformerDecoder.memory_caches`, or None; a call computes those of a list of None.
+        memory: from `TransformerDecoder.memory_caches`; or a None per layer, which a call fills in; or None.
         memory_bias: [B, 1, 1, S], of the memory.
         bias: self-attention bias, broadcastable to [B, H, K, S + K].
         distance: [K, S + K] int, the position of each key minus that of each query; by default the

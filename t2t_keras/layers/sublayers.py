@@ -162,7 +162,7 @@ class Dropout(SettingsLayer):
         return ops.where(keep_mask(shape, self.rate), x * (1.0 / (1.0 - self.rate)), 0)
 
     def before(self, function, x, *others, training=False):
-        """Returns function(self(x), *others). For the gradient x alone is kept, and dropped again."""
+        """Returns function(self(x), *others); for the gradient, x is dropped again instead of kept."""
 
         def run(x, *others):
             return function(self(x, training=training), *others)
@@ -339,8 +339,8 @@ BLOCK = 64
 class SharedEmbedding(SettingsLayer):
     """Token embedding whose table is also the softmax matrix: T2T's symbol modality.
 
-    Rows are drawn from N(0, D^-0.5) and multiplied by sqrt(D) when looked up; padding embeds
-    to zeros, and an id out of range to NaN, or the backend has an error. `logits` multiplies with the
+    Rows are drawn with standard deviation D^-0.5 and multiplied by sqrt(D) when looked up; padding embeds
+    to zeros, and an id out of range gives NaN or the backend's error. `logits` multiplies with the
     transposed table, without bias.
 
     Args:

@@ -77,10 +77,10 @@ class SaveCheckpoints(keras.callbacks.Callback):
 
 
 class EvaluateOnDev(keras.callbacks.Callback):
-    """Adds "val_loss", "val_accuracy" and "val_bleu" (or "val_f1") to the logs of an epoch.
+    """Adds the metrics of a `training.Evaluation` to the logs of an epoch: "val_loss", "val_bleu" and so on.
 
-    They are those of a `training.Evaluation` of the model, at the end of each `every`-th epoch. Later
-    callbacks in the list, such as `keras.callbacks.EarlyStopping`, can monitor them.
+    `evaluation` is called at the end of each `every`-th epoch, from 1. Later callbacks in the list, such as
+    `keras.callbacks.EarlyStopping`, can monitor them.
     """
 
     def __init__(self, evaluation, every: int = 1):

@@ -34,7 +34,9 @@ class StepSums(NamedTuple):
     tokens: Any  # target tokens
     source_tokens: Any
     positions: Any  # of both sides, including padding
-    gradient_norm: Any  # before clipping; -1 for a batch without an update; of several, the last
+    gradient_norm: (
+        Any  # before clipping, unless that is per batch; -1: no update; of several, the last
+    )
 
 
 class TrainStep:
@@ -173,7 +175,7 @@ class TrainStep:
         return gradients, norm
 
     def _apply(self, gradients, divisor, learning_rate):
-        """Updates the weights; returns the global norm of the gradients before clipping."""
+        """Updates the weights; returns the gradients' global norm before clipping, if not clipped per batch."""
         if self._clip_batches:  # decay and clipping were applied per batch
             gradients = [gradient / divisor for gradient in gradients]
             norm = tf.linalg.global_norm(gradients)
