@@ -252,6 +252,15 @@ def test_what_is_wrong_in_the_text_reaches_the_user_in_a_line(tmp_path, problem,
     assert "\n" not in str(raised.value)
 
 
+def test_text_that_becomes_empty_ends_the_epochs(tmp_path):
+    problem = TwoStreams()
+    problem.text = text = [*TEXT]
+    batches = read(problem, "train", tmp_path)
+    text.clear()
+    with pytest.raises(UserError, match=r"train text of .* has become empty"), plain_errors():
+        next(iter(batches))
+
+
 def test_a_negative_setting_shuffles_and_cuts_nothing(tmp_path):
     names = ("batch_shuffle_size", "max_input_seq_length", "max_target_seq_length")
     given = [settings(**dict.fromkeys(names, number)) for number in (-1, 0)]

@@ -91,6 +91,9 @@ def test_a_file_is_read_again_only_when_it_has_changed(tmp_path):
     assert sources._text_size.cache_info().misses == before + 1
     write(path, "one\ntwo\n")
     assert text_size(path).lines == 2
+    os.mkfifo(tmp_path / "pipe")
+    with pytest.raises(UserError, match="is a pipe, but text is read several times"):
+        text_size(tmp_path / "pipe")
 
 
 # Pairs
@@ -153,7 +156,7 @@ def test_pairs(tmp_path, suffix, kind, contents, pairs):
         ("sgm", ("one\n", "one\n"), "0 has 0 segments and .*1 has 0: "),
     ],
 )
-def test_files_that_are_not_parallel(tmp_path, kind, contents, message):
+def test_files_that_are_not_parallel(tmp_path, monkeypatch, kind, contents, message):
     names = [write(tmp_path / str(n), content).name for n, content in enumerate(contents)]
     with pytest.raises(UserError, match=message):
         next(LocalSource(kind, tmp_path, names).pairs())
@@ -162,6 +165,9 @@ def test_files_that_are_not_parallel(tmp_path, kind, contents, message):
         two = [["", ("first", "first")], ["", ("0", "1")]]
         with pytest.raises(UserError, match=message):
             next(read_sources(tmp_path, two, Counter()))
+        monkeypatch.setattr(sources, "require_parallel", lambda *_, **__: 2)  # as they were then
+        with pytest.raises(UserError, match=r"has changed meanwhile .*: run again"):
+            list(sources.read_pairs(tmp_path / "0", tmp_path / "1"))
 
 
 def test_what_is_left_out_is_counted(tmp_path):

@@ -9,6 +9,7 @@ import threading
 import pytest
 
 from t2t_keras.cli import options
+from t2t_keras.decoding import text_files
 from t2t_keras.decoding.text_files import ResumableFile, SourceLines, Stream, line_output, numbered
 from t2t_keras.errors import UserError
 from t2t_keras.files import atomic_write
@@ -259,6 +260,17 @@ def test_bytes_that_are_not_utf_8_are_left_out_and_reported(tmp_path):
     assert messages == [
         f"line {n} of {tmp_path / 'source'} is not UTF-8: invalid bytes are dropped" for n in (3, 4)
     ]
+
+
+def test_what_has_changed_meanwhile_makes_no_complete_file(path, tmp_path):
+    text = tmp_path / "in"
+    text.write_text("one\n")
+    source, output = SourceLines(str(text), pytest.fail), begun(path)
+    assert source.content.lines == 1
+    of_line, progress = lambda *_: [text.write_text("other\n")], text_files.LineProgress()
+    with pytest.raises(UserError, match="in has changed while it was read"):
+        text_files.write_results(of_line, str, abs, source, None, None, output, progress, bool)
+    assert not path.exists()
 
 
 def test_content_is_the_same_in_gzip(tmp_path):

@@ -29,7 +29,7 @@ def define_flags() -> None:
 
 
 def main() -> None:
-    """Evaluates each checkpoint; prints one line each and writes scalars for TensorBoard."""
+    """Evaluates each checkpoint that can be read; prints a line each and writes scalars for TensorBoard."""
     given = options.directory("checkpoint_path")
     directory = "" if given else options.required("output_dir")
     if given and (FLAGS.min_steps or FLAGS.eval_timeout_mins or FLAGS.output_dir):
@@ -44,11 +44,17 @@ def main() -> None:
     from t2t_keras import checkpoints
 
     prefixes = checkpoints_of_run(directory, FLAGS.min_steps, FLAGS.eval_timeout_mins)
-    evaluate = None
+    evaluate, any_done = None, False
     for prefix in [checkpoints.resolve(given)] if given else prefixes:
-        evaluate = evaluate or evaluation(prefix)
-        evaluate(prefix)
-    if evaluate is None:
+        try:
+            evaluate = evaluate or evaluation(prefix)
+            evaluate(prefix)
+            any_done = True
+        except UserError as error:  # the training run may have removed it by now
+            if given or checkpoints.is_whole(prefix):
+                raise
+            warn(f"{error} It is skipped.")
+    if not any_done:
         least = f" of {FLAGS.min_steps} or more steps" if FLAGS.min_steps else ""
         raise UserError(f"{directory} has no checkpoint{least} that can be read.")
 
@@ -105,12 +111,9 @@ def line(metrics: dict[str, float]) -> str:
 
 
 def checkpoints_of_run(directory: str, min_steps: int, wait_minutes: float) -> Iterator[str]:
-    """Yields each checkpoint of a run by step, then new ones until none appears for `wait_minutes`.
-
-    Checkpoints that are damaged or have been deleted meanwhile are skipped with a warning.
-    """
+    """Yields each checkpoint of a run by step, then new ones until none appears for `wait_minutes`."""
     from t2t_keras import checkpoints
-    from t2t_keras.checkpoints.t2t import checkpoints_in, require_whole, step_in_name
+    from t2t_keras.checkpoints.t2t import checkpoints_in, step_in_name
 
     seen: set[str] = set()
     last = time.monotonic()
@@ -121,12 +124,7 @@ def checkpoints_of_run(directory: str, min_steps: int, wait_minutes: float) -> I
         new = [p for p in found if p not in seen and step_in_name(p) >= min_steps]
         if new:
             seen.add(new[0])
-            try:
-                require_whole(new[0])
-            except UserError as error:
-                warn(f"{error} It is skipped.")
-            else:
-                yield new[0]
+            yield new[0]
             last = time.monotonic()
         elif time.monotonic() - last < wait_minutes * 60:
             time.sleep(2)

@@ -137,7 +137,7 @@ class TextBatches(SplitBatches):
             samples = _shuffled(samples, random.Random(f"{self.options.seed} {epoch}"))
         prefixes = {} if self._problem.num_classes else self._problem.text_prefixes
         seeds = random.Random(f"subwords {self.options.seed} {epoch}")
-        while True:
+        for number in itertools.count():
             try:
                 chunk = list(itertools.islice(samples, _ENCODED_AT_ONCE))
             except (Exception, SystemExit) as error:
@@ -145,6 +145,8 @@ class TextBatches(SplitBatches):
                 if explained is None:
                     raise
                 raise explained from error
+            if not chunk and not number:  # endless epochs of nothing would never end
+                raise UserError(f"the {self._split} text of {self._problem.name} has become empty.")
             if not chunk:
                 return
             texts = [

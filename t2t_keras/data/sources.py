@@ -233,6 +233,8 @@ class TextSize(NamedTuple):
 def text_size(path: PathLike, errors: str = "strict") -> TextSize:
     """Returns the size of a UTF-8 file, which is checked; reads it again only if it has changed."""
     path = os.path.abspath(path)
+    if Path(path).is_fifo():
+        raise UserError(f"{path} is a pipe, but text is read several times: give a file.")
     try:
         status = os.stat(path)
         return _text_size(path, status.st_size, status.st_mtime_ns, errors)
@@ -262,7 +264,10 @@ def require_parallel(first: Path, second: Path, *, errors: str = "strict") -> in
 def read_pairs(first: Path, second: Path, *, errors: str = "strict") -> Iterator[Pair]:
     r"""Yields the lines of two files side by side, stripped, without "\r"; `errors` is that of `open`."""
     require_parallel(first, second, errors=errors)
-    with _open_text(first, errors) as one, _open_text(second, errors) as other:
+    changed = explained(
+        f"{first} or {second} has changed meanwhile", ValueError, EOFError, remedy="run again"
+    )
+    with changed, _open_text(first, errors) as one, _open_text(second, errors) as other:
         for pair in zip(one, other, strict=True):
             yield pair[0].replace("\r", "").strip(), pair[1].replace("\r", "").strip()
 

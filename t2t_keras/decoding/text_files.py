@@ -319,6 +319,10 @@ def write_results(
         return False
     finally:
         progress.end()
+    for text in filter(None, (source, prefixes, phrases)):
+        again = SourceLines(text.path, text.report)
+        if text.is_file and os.path.exists(text.path) and again.content != text.content:
+            raise UserError(f"{text.path} has changed while it was read: run the command again.")
     output.complete()
     return True
 

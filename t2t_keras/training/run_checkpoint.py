@@ -149,7 +149,7 @@ class RunCheckpoints:
             last_kept, apart = self.run_started, 3600 * self.keep_every_hours
             for prefix in kept[: -max(1, self.keep)]:
                 written = os.path.getmtime(prefix + ".index")
-                if self.keep <= 0 or (apart and written - last_kept >= apart):
+                if self.keep <= 0 or (apart and not 0 <= written - last_kept < apart):
                     self._for_good.add(prefix)
                 if prefix in self._for_good:
                     last_kept = written
