@@ -86,7 +86,6 @@ def test_a_weight_of_a_users_own_may_be_named_as_a_slot(directory, models, tmp_p
 
 @pytest.mark.parametrize("name", ["base_prenorm", "t2t_release"])
 def test_a_checkpoint_of_t2t(name, tmp_path):
-    """One alone is its own mean; T2T's release is in two data files."""
     [index] = (golden.FOLDER / name).glob("*.index")
     source = str(index)[: -len(".index")]
     assert is_whole(source)

@@ -47,7 +47,6 @@ def test_tells_what_batches_look_like_and_draws_their_lengths(data_dir, tmp_path
 
 
 def test_the_padding_it_tells_is_that_of_the_batches(data_dir):
-    """The share of padding is that counted in a whole epoch of dev, whose batches come once."""
     problem, hp = registry.problem(toy.PROBLEM), registry.hparams(SETTINGS)
     real = positions = 0
     for batch in data.dataset(problem, "dev", data_dir, hp):
@@ -59,7 +58,6 @@ def test_the_padding_it_tells_is_that_of_the_batches(data_dir):
 
 
 def test_attention_of_a_checkpoint_of_t2t(tmp_path):
-    """T2T's released one, with a vocabulary of its size."""
     checkpoint = golden.RELEASE / "model.ckpt-1"
     subtokens = ["<pad>", "<EOS>", *"_\\0123456789;u abc"]
     subtokens += [f"x{n}_" for n in range(8190 - len(subtokens))]

@@ -275,7 +275,6 @@ def test_refuses_other_networks_and_integers(tmp_path):
 
 
 def test_every_setting_that_decides_the_logits_is_expressed_or_refused():
-    """A new one must be looked at here, and added."""
     expressed = {
         "attention_key_channels", "attention_value_channels", "filter_size", "hidden_size",
         "layer_postprocess_sequence", "layer_preprocess_sequence", "max_relative_position",

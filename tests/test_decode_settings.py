@@ -27,7 +27,6 @@ def test_reads_all_kinds_of_values():
 
 
 def test_extra_length_is_t2t_s_wherever_none_is_given():
-    """100 in T2T's `decode_hparams`."""
     translate = inspect.signature(serving.CTranslate2Translator.translate)
     assert DecodeSettings().extra_length == translate.parameters["extra_length"].default == 100
 

@@ -294,7 +294,6 @@ def test_what_a_page_replaces_is_there(name):
     not t2t_release.RELEASED.exists(), reason="needs T2T's released vocabulary in ../shared"
 )
 def test_the_model_that_t2t_released_translates_as_t2t_did(run_page):
-    """Text in, text out, by the checkpoint that the page makes for German."""
     directory = run_page("docs/from-tensor2tensor.md")
     encoder = SubwordTextEncoder(directory / "t2t_data" / t2t_release.VOCABULARY)
     case = t2t_release.expected()
@@ -372,7 +371,6 @@ def test_every_public_name_has_a_docstring():
 
 @pytest.mark.parametrize("name", ["CHANGELOG.md", *ALL])
 def test_links_lead_to_headings_that_there_are(name):
-    """tests/test_architecture.py checks that the files exist."""
     page = ROOT / name
     for path, heading in re.findall(r"\]\(([^)#:]*)#([^)]+)\)", page.read_text(encoding="utf-8")):
         assert heading in headings(page.parent / path if path else page), f"{path}#{heading}"

@@ -56,11 +56,11 @@ def test_accumulates_as_one_update_by_the_mean_gradient():
     # Adam's first moment after one update is a tenth of the gradient.
     moments = replicas.flat(trained.optimizer.t2t_slots()["Adam"])
     np.testing.assert_allclose(moments, 0.1 * wanted, atol=1e-7)
+    assert train(trained, [first] * 3).gradient_norm == pytest.approx(0.7)  # of the second
 
 
 @pytest.mark.usefixtures("eagerly")
 def test_moving_average_of_the_weights(tmp_path):
-    """It is what a checkpoint loads as."""
     trained = engine(ema=0.75)
     with trained.evaluation_weights():
         start = replicas.weights(trained)
@@ -70,8 +70,9 @@ def test_moving_average_of_the_weights(tmp_path):
         train(trained, [batch])
         now = replicas.weights(trained)
         average = 0.75 * average + 0.25 * now if number else now
-    with trained.evaluation_weights():
+    with pytest.raises(ZeroDivisionError), trained.evaluation_weights():
         np.testing.assert_allclose(replicas.weights(trained), average, atol=1e-6)
+        raise ZeroDivisionError
     np.testing.assert_array_equal(replicas.weights(trained), now)
     assert np.abs(average - now).max() > 1e-3
     RunCheckpoints(str(tmp_path), trained).save({})
@@ -82,21 +83,24 @@ def test_moving_average_of_the_weights(tmp_path):
 @pytest.mark.usefixtures("eagerly")
 def test_float16_scales_the_loss_and_leaves_out_what_overflows():
     trained = engine(precision="float16")
-    scale = trained.state()["loss_scale"]
-    scale.assign(2.0**40)
+    scale, good, _ = trained.state().values()
+    scale.assign(2.0**40), good.assign(7)
     before = replicas.weights(trained)
     totals = train(trained, BATCHES[:1])
     assert not np.isfinite(totals.gradient_norm)
     np.testing.assert_array_equal(replicas.weights(trained), before)
-    assert float(np.asarray(scale)) == 2.0**39
+    assert (float(np.asarray(scale)), int(np.asarray(good))) == (2.0**39, 0)
     assert (trained.step, int(trained.optimizer.iterations)) == (1, 0)
     scale.assign(1024.0)
-    trained.state()["loss_scale_good_updates"].assign(1999)
+    good.assign(1999)
     totals = train(trained, BATCHES[:1])
     assert 0 < totals.gradient_norm < 100
-    assert float(np.asarray(scale)) == 2048.0
+    assert (float(np.asarray(scale)), int(np.asarray(good))) == (2048.0, 0)
     assert np.abs(replicas.weights(trained) - before).max() > 1e-3
+    trained.step = 2  # as after a restart
     assert (trained.step, int(trained.optimizer.iterations)) == (2, 1)
+    scale.assign(1.0), good.assign(1)
+    assert not trained.overflows
 
 
 @pytest.mark.usefixtures("eagerly")
@@ -110,7 +114,6 @@ def test_bfloat16_is_near_float32():
 
 
 def test_bfloat16_rounds_once():
-    """tests/test_transformer_keras.py shows which tensors and variables stay float32."""
     model, batch = engine("activation_dtype=bfloat16").model, BATCHES[0]
     _, weights = model(batch, return_attention_weights=True)
     row_sums = tf.reduce_sum(weights["decoder"][0], -1)
@@ -191,7 +194,7 @@ def test_too_large_a_batch_says_what_to_lower(monkeypatch):
     """TensorFlow itself raises this after ten seconds, in which it tries again to get the memory."""
     trained = engine()
 
-    def update(batch, last):
+    def update(*arguments):
         raise tf.errors.ResourceExhaustedError(None, None, "OOM when allocating tensor")
 
     monkeypatch.setattr(trained._train_step, "update", update)
@@ -293,16 +296,21 @@ def test_the_batches_of_an_update_are_counted_and_recorded(toy_dir, tmp_path):
     hp = toy.hparams(num_hidden_layers=1, hidden_size=16, batch_size=128, tokens_per_update=300)
     trainer = test_trainer.trainer(toy_dir / "data", tmp_path / "run", 2, hp)
     trainer.run()
-    assert trainer.update_size.batches > 1
+    assert (number := trainer.update_size.batches) > 1
+    assert trainer._progress.steps_per_epoch == trainer.batches.batches_per_epoch / number
     assert int(trainer.engine.optimizer.iterations) == 2
     assert any("batches per update, about 2" in line for line in trainer.description())
     assert not trainer.engine.state()  # nothing is left between two updates
     recorded = json.loads((tmp_path / "run" / "hparams.json").read_text())
     assert recorded["batch_size"] == 128
+    later, asked = test_trainer.trainer(toy_dir / "data", tmp_path / "run", 3, hp), []
+    later.batches.dataset = lambda start_step: asked.append(start_step) or 1 / 0
+    with pytest.raises(ZeroDivisionError):
+        later.run()
+    assert asked == [2 * later.update_size.batches]
 
 
 def test_a_run_of_an_earlier_version_goes_on(toy_dir, tmp_path):
-    """Its settings lack ours."""
     checkpoints.write_settings(str(tmp_path), hparams(), {})
     path = tmp_path / "hparams.json"
     recorded = json.loads(path.read_text())

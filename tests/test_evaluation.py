@@ -137,7 +137,6 @@ def test_history_is_json_whatever_the_metrics(tmp_path):
 
 @pytest.mark.parametrize("columns", [0, 4])
 def test_padding_of_the_batches_does_not_change_the_metrics_of_a_classifier(columns):
-    """Neither columns that all rows lack, as in training, nor rows that only fill up."""
     hp = t2t.registry.hparams("transformer_tiny").replace(hidden_size=8, num_heads=2)
     model = t2t.TransformerClassifier(hp, source_vocab_size=9, num_classes=3)
     problem, encoders = Problem(), {}

@@ -350,7 +350,6 @@ def stored_types(path):
 
 
 def test_load_with_tensorflow_alone(path, serve, tmp_path):
-    """Both our export and Keras's own `export`."""
     model = small_model()
     inputs = {"inputs": SOURCE, "targets": TARGETS}
     model.export(str(tmp_path / "keras"), verbose=False)
@@ -379,7 +378,6 @@ print(json.dumps(logits.tolist()))
 
 
 def test_versions(model, tmp_path, monkeypatch):
-    """The content of the SavedModel does not matter here."""
     monkeypatch.setattr(
         "t2t_keras.export.saved_model.tf.saved_model.save",
         lambda module, path, signatures: open(f"{path}/saved_model.pb", "w").close(),

@@ -113,7 +113,6 @@ def test_all_beams(name):
 
 @parametrized("base_prenorm", "relative", golden.RELEASE.name)
 def test_best_beam(name):
-    """It ends sooner than where all beams are asked for."""
     assert golden.load(name).search_error(model_of(name), top_beams=1) <= golden.RELATIVE
 
 

@@ -116,7 +116,6 @@ def test_parsing_has_the_tree(model, target):
 
 @pytest.mark.parametrize("segments", [None, [1, 1, 1, 1, 2, 2]])
 def test_page_of_a_batch_shows_its_first_pair(model, segments):
-    """Without padding; of a packed row, too."""
     source, target = [*WORDS.encode("a b c"), 1], [*WORDS.encode("c b c"), 1]
     rest = [7, 1] if segments else [0, 0]
     batch = {"inputs": np.array([[*source, *rest]]), "targets": np.array([[*target, *rest]])}

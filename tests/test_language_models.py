@@ -162,7 +162,7 @@ def test_continuations_and_scores_of_lines(run):
     rows = [encoder.encode(prompt) for prompt in prompts]
     ids, _ = greedy(model, [[*row, *[0] * (4 - len(row))] for row in rows], extra_length=4)
     assert lines == [encoder.decode(t2t.ids.until_eos(row)) for row in ids.numpy()]
-    scores = [float(line) for line in run.decode("self", "ab a\nb\tb\n", mode="score_file")]
+    scores = [float(line) for line in run.decode("self", "ab a\nx\tb\n", mode="score_file")]
     for row, loss in zip(rows, scores, strict=False):
         assert -float(score(model, None, np.array([[*row, 1]]))[0]) / (
             len(row) + 1
@@ -173,13 +173,16 @@ def test_prompts_are_those_of_tensor2tensor(run, eagerly):
     """Its `_get_language_modeling_inputs` strips nothing and adds a space to final punctuation."""
     model, encoder = load_model(str(run.folder / "self")), t2t.text.ByteTextEncoder()
     settings = DecodeSettings(beam_size=2, extra_length=4)
-    prompts = {"b,": "b, ", " b ": " b ", "b": "b"}
+    prompts = {"b,": "b, ", "b!": "b! ", " b ": " b ", "b": "b"}
     wanted = [
         float(beam_search(model, [encoder.encode(text)], extra_length=4, beam_size=2)[1][0, 0])
         for text in prompts.values()
     ]
     found = Translator(model, {"targets": encoder}, settings).translate(list(prompts))
     assert [line.scores[0] for line in found] == pytest.approx(wanted, abs=1e-5)
+    settings = DecodeSettings(beam_size=2, extra_length=4, max_input_size=3)
+    [cut] = Translator(model, {"targets": encoder}, settings, [].append).translate(["xxb,"])
+    assert cut.scores[0] == pytest.approx(wanted[0], abs=1e-5)
     served = ServedLanguageModel(model, {"targets": encoder}, settings)
     scores = served.complete(tf.constant(list(prompts)))["scores"].numpy()[:, 0]
     assert scores == pytest.approx(wanted, abs=1e-5)
@@ -301,7 +304,7 @@ def test_an_ensemble_classifies_by_the_mean_probability(run):
     logits = np.stack([load_model(path)({"inputs": ids})[0] for path in both])
     p = np.exp(logits) / np.exp(logits).sum(-1, keepdims=True)
     settings = t2t.decoding.DecodeSettings(return_beams=True)
-    (found,) = loaded.translator(settings).translate([text])
+    found, _ = loaded.translator(settings).translate([text, "x" * 9])
     assert found.scores == pytest.approx(sorted(p.mean(0), reverse=True), rel=1e-4)
 
 

@@ -92,7 +92,6 @@ ALL = [
 
 @pytest.mark.parametrize(("layer_class", "settings", "has_memory"), ALL)
 def test_the_mask_of_an_output_is_the_querys(layer_class, settings, has_memory):
-    """Also with a mask of pairs, which no pooling could use; functional, sequential and called."""
     given = (embedded(IDS), embedded(SOURCE))[: 1 + has_memory]
     output = layer_class(**settings)(*given)
     np.testing.assert_array_equal(mask_of(output), IDS > 0)

@@ -83,7 +83,6 @@ def test_what_a_processor_forbids_does_not_come():
 
 @pytest.mark.parametrize("beam_size", [1, 3])
 def test_a_decode_hparam_names_processors(beam_size):
-    """In `Translator`, beside those that it is given, in what `inspect` shows, and in an export."""
 
     def translated(decode_hparams, **kwargs):
         settings = DecodeSettings.parse(f"beam_size={beam_size},extra_length=5,{decode_hparams}")

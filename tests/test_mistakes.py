@@ -181,6 +181,8 @@ NAME, IDS = "translate_ende_numbers", [[3, 4, 1], [5, 1, 0]]
 TWO = dict.fromkeys(("inputs", "targets"), LABELS)
 REFUSED |= {
     "line 3 has '1{60}'": lambda: from_pharaoh(f"0-0 {'1' * 5000}-2", "line 3"),
+    "inputs must be .* from 0 to 22, got 23": lambda: greedy(small_model(), [[23]]),
+    "prefix must be .* from 0 to 22, got 23": lambda: greedy(small_model(), IDS, prefix=[[23]]),
     "inputs must be ids": lambda: greedy(small_model(), ["abc"]),
     "prefix must be ids .* \\(3, 1\\)": lambda: greedy(small_model(), IDS, prefix=[[2], [3], [4]]),
     "max_lengths must be .* \\(3,\\)": lambda: greedy(small_model(), IDS, max_lengths=[1, 2, 3]),

@@ -93,7 +93,6 @@ def pairs(batches):
     ],
 )
 def test_an_epoch_is_what_the_shards_hold(tmp_path, monkeypatch, problem, split, flags, changes):
-    """The buffer of shuffling is smaller than the text."""
     monkeypatch.setattr(on_the_fly, "SHUFFLED_AT_ONCE", 7)
     made = problem(**flags)
     made.generate_data(tmp_path, tmp_path)

@@ -43,7 +43,6 @@ def test_batches_of_an_epoch_are_permuted_when_mixed():
 
 
 def test_without_mixing_batches_come_as_they_fill():
-    """A batch comes when its last example in file order has come."""
     sizes = np.array([1, 12, 1, 12, 5, 12] * 9)
     plan = EndlessPlan(sizes, BUCKETS, 0, shuffle=False, mix=False)
     last = [int(batch.rows[-1]) for batch in take(plan, 0, plan.batches_before(1))]

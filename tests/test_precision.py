@@ -121,7 +121,6 @@ def test_an_export_keeps_the_kernels_of_other_layers(tmp_path):
 
 
 def test_changed_weights_are_quantized_again():
-    """By any assignment; and the model that was copied may change without its copy."""
     layer = keras.layers.Dense(3, dtype=EightBits())
     layer.build((None, 4))
     x = np.ones((2, 4), "float32")
@@ -158,7 +157,6 @@ def test_keras_predicts_with_the_weights_of_now(model):
 
 @pytest.mark.parametrize("again", [copy.copy, lambda small: in_precision(small, "float32")])
 def test_a_copy_of_a_model_in_8_bits(again):
-    """Also in another precision: its embeddings and kernels are floats still."""
     batch = {"inputs": np.array([[5, 9, 1]]), "targets": np.array([[4, 1]])}
     model = small_model()
     copied = again(small := in_precision(model, "int8"))

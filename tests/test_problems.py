@@ -316,7 +316,6 @@ def test_sources_that_are_not_parallel_give_no_data(folders):
 
 
 def test_absent_files_are_fetched(tmp_path):
-    """tests/test_translate.py has those in archives."""
     for name in ("a.en", "a.de"):
         write_lines(tmp_path / "remote" / name, [name])
     urls = tuple((tmp_path / "remote" / name).as_uri() for name in ("a.en", "a.de"))

@@ -374,7 +374,6 @@ def test_stopped_and_resumed_a_run_is_the_same_bit_for_bit(
 def test_a_fit_that_is_stopped_and_resumed_is_the_same_bit_for_bit(
     folder, optimizer, kind, stop, number
 ):
-    """With our optimizers by a checkpoint, with Keras's own by a `.keras` file."""
     problem, data_dir, _ = data_of(kind, folder)
     is_ours = optimizer in OPTIMIZERS
     hp = registry.hparams(toy.hparams(**NET, batch_size=64)).override(optimizer if is_ours else "")

@@ -155,7 +155,6 @@ def test_texts_and_scores_of_an_export_are_those_without_a_server(ways, small):
 
 
 def test_translates_over_grpc_and_rest_and_in_process(ways):
-    """Any bytes and any length arrive."""
     texts = ["abc", "Grüße 你", "", b"\x00\x01\t\r", b"x" * 1_000_000, "\u2028\U0001f600"]
     strings = [text.decode() if isinstance(text, bytes) else text for text in texts]
     for model in ways():
@@ -260,7 +259,6 @@ def rest_server_that_answers(answers):
     ],
 )
 def test_metadata_of_another_shape(answers, message):
-    """`tests/test_mutations.py` tries other shapes, also of answers."""
     before = r"sent no TensorFlow Serving answer.* its --rest_api_port\? "
     with rest_server_that_answers(answers) as address:
         refused(address, f"{before}.*{message}")
@@ -436,7 +434,6 @@ def test_what_is_typed_goes_on_after_a_mistake(versions, monkeypatch, capsys):
 
 
 def test_escapes_of_a_translation_do_not_reach_a_terminal(versions):
-    """U+009B begins a terminal's command as ESC [ does."""
     leader, follower = os.openpty()
     command = [toy.programs() / "t2t-keras-query", f"--saved_model={versions / '10'}"]
     text = "\x1b]0;title\x07\u009b31m\r"

@@ -141,7 +141,6 @@ CASES = [{}, {"batch_shuffle_size": 0}, {"batch_size": 700}]
 
 @pytest.mark.parametrize(("split", "hparams"), [*(("train", hp) for hp in CASES), ("dev", {})])
 def test_starting_at_a_step_equals_skipping_those_before(data_dir, split, hparams):
-    """Also side by side, step by step."""
     batches = Batches(Toy(), split, data_dir, settings(**hparams), seed=7)
     whole = list(batches.dataset().take(60).as_numpy_iterator())
     steps = (1, 20, 21)
@@ -203,7 +202,6 @@ def test_replicas_share_every_batch_equally(data_dir):
     [("train", 2, True), ("train", 3, False), ("dev", 3, True), ("dev", 2, False)],
 )
 def test_hosts_share_every_batch(data_dir, split, hosts, pad_to_boundary):
-    """At each step all have the same shape, and their rows together are the batch of one reader."""
     keywords = {"replicas": 6, "seed": 5, "pad_to_boundary": pad_to_boundary}
     whole = dataset(Toy(), split, data_dir, settings(), **keywords).take(50)
     shares = [

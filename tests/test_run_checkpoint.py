@@ -161,8 +161,7 @@ def test_keeps_one_of_so_many_hours_for_good(run, tmp_path):
     steps = [step * hour // 2 for step in range(1, 12)]  # written every half hour
     saved(run, tmp_path, steps, keep=2, keep_every_hours=2)
     assert [step // (hour // 2) for step in steps_on_disk(tmp_path)] == [4, 8, 10, 11]
-    late = {"run_started": 1e10}  # the clock was set back since
-    saved(run, tmp_path / "late", steps, keep=1, keep_every_hours=2, **late)
+    saved(run, tmp_path / "late", steps, keep=1, keep_every_hours=2, run_started=1e10)
     assert [step // (hour // 2) for step in steps_on_disk(tmp_path / "late")] == [1, 5, 9, 11]
     for path in tmp_path.glob("model*"):
         os.utime(path)  # as `cp -r` does

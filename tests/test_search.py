@@ -124,6 +124,7 @@ def test_among_the_likeliest():
     number = int(np.searchsorted(enough, 0.8)) + 1
     assert set(np.flatnonzero(first_tokens(top_p=0.8))) <= set(order[:number])
     assert first_tokens(top_p=1e-6)[order[0]] == 1
+    assert np.count_nonzero(first_tokens(top_p=0.8, temperature=3.0)) > number
 
 
 @eagerly
@@ -142,9 +143,11 @@ def test_with_relative_attention_all_tokens_are_kept():
 @eagerly
 def test_one_seed_one_draw_whose_scores_are_the_models_log_probabilities():
     options = {"temperature": 2.0, "top_k": 5, "extra_length": 4}
-    draws = [sample(search_model(), SOURCE, seed=seed, **options) for seed in (3, 3, 4)]
+    draws = [sample(search_model(), SOURCE, seed=seed, **options) for seed in (0, 0, 4)]
     first, again, other = (ids.numpy().tolist() for ids, _ in draws)
     assert first == again != other
+    shorter = sample(search_model(), SOURCE, seed=0, max_lengths=[1, 9, 9, 9], **options)[0]
+    assert shorter[1:, :4].numpy().tolist() == [row[:4] for row in first[1:]]
     unseeded = []
     for seed in (0, 0, 1):
         keras.utils.set_random_seed(seed)
@@ -276,7 +279,7 @@ def test_a_search_sees_layers_that_were_changed_before_compile():
     assert np.any(greedy(model, SOURCE)[1] != before)
 
 
-@pytest.mark.parametrize(("frozen", "rows"), itertools.product([False, True], [1, 4]))
+@pytest.mark.parametrize(("frozen", "rows"), [*itertools.product([False, True], [1, 4])])
 def test_a_search_sees_weights_that_have_changed(frozen, rows):
     """Also where an optimizer writes them in place, and where they are frozen: matrices are kept between searches."""
     source, model = SOURCE[:rows], small_model(BLOCKS)
@@ -388,7 +391,6 @@ def test_all_beams_of_tensor2tensor(name, request):
 
 
 def test_one_graph_for_all_sizes_by_xla():
-    """Three sentences and four, in one block and in two."""
     model = search_model()
     both(beam_search, model, THREE[:, :5], **BEAM, extra_length=7)
     both(beam_search, model, THREE[[0, 1, 2, 0]], **BEAM, extra_length=7, alpha=0.3)
@@ -397,7 +399,6 @@ def test_one_graph_for_all_sizes_by_xla():
 
 
 def test_there_are_few_shapes(little_room, monkeypatch):
-    """Whatever the sentences, their lengths and the limit: one for each block of the output."""
     shapes, extend = set(), StaticSearch.extend
 
     def counted(self, source, *others):
@@ -409,6 +410,14 @@ def test_there_are_few_shapes(little_room, monkeypatch):
         source = THREE[rows, :length]
         beam_search(search_model(), source, beam_size=2, extra_length=extra, min_length=9, xla=True)
     assert shapes == {(4, 1, 1, 8, 4, 2, 2 * room) for room in (0, 4, 8, 12)}
+
+
+def test_a_prefix_as_long_as_the_room_and_lengths(little_room):
+    options = {"prefix": [[3, 4, 5, 6]] * 3, "max_lengths": [2, 9, 6]}
+    either = [DecodeSettings(xla=xla) for xla in (False, True)]
+    found = [any_search(search_model(), THREE, settings, **options) for settings in either]
+    for one, other in zip(*found, strict=True):
+        np.testing.assert_allclose(one, other, rtol=1e-5)
 
 
 def test_what_xla_does_not_compile():

@@ -288,7 +288,6 @@ def test_only_plain_files_with_names_are_files(tmp_path):
     ],
 )
 def test_a_damaged_archive_gives_nothing(tmp_path, name, end, flipped):
-    """`tests/test_mutations.py` tries other damage."""
     archive = write_archive(tmp_path / name, FILES)
     content = bytearray(archive.read_bytes()[:end])
     if flipped:
@@ -305,7 +304,6 @@ def test_a_damaged_dump_of_wikipedia(tmp_path):
 
 @pytest.mark.parametrize("method", [zipfile.ZIP_BZIP2, zipfile.ZIP_LZMA])
 def test_a_zip_archive_is_deflated(tmp_path, method):
-    """`zipfile` unpacks other methods at once: gigabytes, whatever size the member claims."""
     with zipfile.ZipFile(tmp_path / "a.zip", "w", method) as archive:
         archive.writestr("text", b"one")
     refused(tmp_path / "a.zip", " holds 'text' compressed by bzip2 or LZMA, only deflated .*hand")

@@ -90,7 +90,6 @@ T2T_HOOKS = """
 
 @pytest.mark.parametrize("hook", T2T_HOOKS.split())
 def test_every_hook_is_called_or_named(hook):
-    """tests/test_problems.py and others show that hooks which keep their names are called."""
     listed, own = t2t_names.names("hook"), type("MyOwn", (TranslateProblem,), {hook: None})
     named = t2t_names.uncalled_hooks(own)
     assert named.startswith(f"{hook} (") if hook in listed else not named

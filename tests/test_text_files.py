@@ -139,7 +139,6 @@ def test_a_second_process_waits_and_begins_a_new_file(path, capsys):
 
 
 def test_a_file_without_a_record_is_left_alone(path):
-    """Such as the input, if that is named so."""
     mine = path.with_name("out.unfinished")
     mine.write_text("mine\n")
     with pytest.raises(UserError, match=r"out\.unfinished exists, but no earlier run wrote it"):

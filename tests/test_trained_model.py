@@ -117,7 +117,6 @@ def test_without_slots_the_trained_row_is_the_one_of_large_values():
 
 
 def test_outputs_are_made_from_settings_and_vocabulary(of_t2t):
-    """A decoding is not resumed with others: see `Job` in cli/decode.py."""
     path = str(of_t2t / "t2t_train")
     before = TrainedModel([path]).made_from()
     [vocabulary] = (of_t2t / "t2t_data").glob("vocab.*")

@@ -139,6 +139,7 @@ def test_a_run_that_was_told_to_stop_goes_on_as_if_it_had_not(data_dir, tmp_path
     assert_same(whole[0], tmp_path, 12)
     third = starts(tmp_path)[2]["step"]
     assert [start["from_step"] for start in starts(tmp_path)] == [0, first, 5, third]
+    assert third < 10  # not only in an evaluation
 
 
 def test_a_finished_run_is_not_evaluated_again(data_dir, whole):
@@ -235,7 +236,6 @@ def test_why_a_run_ended_is_reported_and_recorded(data_dir, tmp_path, error, sai
 
 
 def test_what_a_killed_start_left_is_put_right(data_dir, tmp_path, whole):
-    """The checkpoint that it began with may be gone by now."""
     directory = tmp_path / "run"
     shutil.copytree(whole[0], directory)
     (directory / "best").unlink()
@@ -331,7 +331,10 @@ def test_figures_of_other_settings_get_a_line(data_dir, tmp_path, capsys):
         going = trainer(read, tmp_path, steps, hparams, **settings)
         going._begin_record()
         going.record.note()
-    said = capsys.readouterr().err.splitlines()
+    going.record.note(replicas=2)
+    going._begin_record()
+    *said, of_replicas = capsys.readouterr().err.splitlines()
+    assert "replicas of this run were 2 and are now 1: its batch size changes" in of_replicas
     *said, of_data = [line.removeprefix("warning: ").split(": from here on")[0] for line in said]
     assert said == [
         "eval_steps was 1 and is now 2, beam_size was 1 and is now 3",

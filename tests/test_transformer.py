@@ -80,7 +80,6 @@ def test_logits_equal_numpy_and_every_variable_has_one_t2t_name(name):
 
 @pytest.mark.parametrize("with_kernels", [True, False])
 def test_logits_of_a_step_beyond_the_vocabulary(with_kernels):
-    """That steps equal the whole sequence, whatever the network: `test_properties.py`."""
     model, whole = variant("vocab_divisor"), logits_of("vocab_divisor")
     source, caches = model.encode_source(SOURCE), model.empty_caches(len(SOURCE))
     last = np.zeros((len(SOURCE), 1), np.int32)
@@ -94,7 +93,6 @@ def test_logits_of_a_step_beyond_the_vocabulary(with_kernels):
 
 @pytest.mark.parametrize("name", ["prenorm", "proximity_bias", "relative"])
 def test_hypotheses_that_go_on_from_others(name):
-    """Two hypotheses a sentence; at the third position both go on from the second."""
     model = variant(name)
     sentences = len(SOURCE)
     source, caches = model.encode_source(SOURCE), model.empty_caches(sentences)
@@ -302,7 +300,6 @@ def by_numpy(model, batch):
 
 @every_variant
 def test_packed_logits_equal_numpy(name):
-    """Logits at padding may be anything."""
     model = variant(name)
     batch, _ = packed()
     tokens = batch["targets"] != 0

@@ -331,7 +331,6 @@ def test_cleaning_as_in_t2t_is_refused(tmp_path, monkeypatch):
     ],
 )
 def test_a_single_file_can_be_what_is_fetched(tmp_path, form, content):
-    """As of ParaCrawl."""
     (tmp_path / "remote").mkdir()
     file = write_content(tmp_path / "remote" / "titles.gz", content)
     source = [file.as_uri(), (*form, "titles.gz")]

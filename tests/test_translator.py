@@ -117,6 +117,7 @@ def test_t2t_s_batches():
     np.testing.assert_allclose([t.scores[0] for t in translated], scores, rtol=1e-5)
     others = make({"beam_size": 2}).translate(LINES)
     assert [t.texts for t in translated] != [t.texts for t in others]
+    assert make(settings | {"batch_size": 0}).batcher.limits.items == 32  # T2T's
 
 
 def test_long_lines_are_cut_or_skipped_and_reported():
@@ -155,8 +156,8 @@ def test_a_word_follows_a_prefix_with_a_comma(monkeypatch):
     """T2T's tokenizer joins the comma and the space; without it, the prefix would end within a token."""
     encoded = []
     monkeypatch.setattr(ENCODERS["targets"], "encode", lambda text: encoded.append(text) or [2, 3])
-    make().translate(["w3"] * 3, [" Nein, ", "Ja.", " "])
-    assert [text for text in encoded if text != "w3"] == ["Nein, ", "Ja."]
+    make().translate(["w3"] * 5, [" Nein, ", "So: ", "Ja; ", "Ja.", " "])
+    assert [text for text in encoded if text != "w3"] == ["Nein, ", "So: ", "Ja; ", "Ja."]
 
 
 def test_settings_of_sampling_need_the_method():
@@ -170,8 +171,8 @@ def test_sampling():
         settings = {"beam_size": 1, "sampling_method": "random", **settings}
         return [t.texts[0] for t in make(settings).translate(["w4 w5 w6"] * 40)]
 
-    assert drawn() == drawn() != drawn(sampling_seed=1)
-    assert len(set(drawn())) > 30
+    assert drawn() == drawn() != drawn(sampling_seed=2**31 + 1)
+    assert len(set(drawn())) > 30 < len(set(drawn(batch_size=4)))
     [best] = make({"beam_size": 1}).translate(["w4 w5 w6"])
     assert {*drawn(sampling_keep_top_k=1), *drawn(sampling_keep_top_p=1e-6)} == {best.texts[0]}
     assert len(set(drawn(sampling_temp=0.01))) < 5
@@ -231,10 +232,11 @@ def test_scores_are_mean_losses_of_the_target_s_tokens():
 
 def test_a_pair_that_is_too_long_has_no_score():
     messages = []
-    lines = [Line(1, "w3\tw4 w5 w6"), Line(2, "w3\tw4")]
-    first, second = scorer(messages.append, max_input_size=3).score_lines(lines)
-    assert math.isnan(first.loss) and second.loss > 0
-    assert messages == ["line 1 has 4 tokens, more than max_input_size=3: it is not scored"]
+    lines = [Line(1, "w3\tw4 w5 w6"), Line(2, "w3\tw4"), Line(3, "w4 w5 w6\tw3")]
+    first, second, third = scorer(messages.append, max_input_size=3).score_lines(lines)
+    assert math.isnan(first.loss) and second.loss > 0 and math.isnan(third.loss)
+    why = "has 4 tokens, more than max_input_size=3: it is not scored"
+    assert messages == [f"line {number} {why}" for number in (1, 3)]
 
 
 @pytest.mark.parametrize(("text", "tabs"), [("w3 w4", 0), ("w3\tw4\tw5", 2)])
@@ -338,7 +340,6 @@ def test_items_of_no_size_keep_their_place():
 
 @pytest.mark.parametrize("fixed", [False, True])
 def test_skips_results(fixed):
-    """With fixed batches, those that are needed at all are made whole."""
     lengths = [1, 8, 2, 7, 3, 6, 4, 5]
     for skip in range(9):
         work = Doubled()
