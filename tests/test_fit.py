@@ -333,6 +333,8 @@ def test_the_loss_is_ours_again_after_compile_without_one(compiled):
         model.fit(batch, verbose=0)
     model.compile("sgd")
     assert model.evaluate(batch, verbose=0) == wanted
+    nothing = {"inputs": IDS, "targets": 0 * IDS}
+    assert float(model.compute_loss(nothing, y_pred=model(nothing))) == 0
 
 
 def test_losses_of_layers_count(compiled):

@@ -207,4 +207,4 @@ def test_classes_are_rounded_up_as_words_are(tmp_path):
     name = "transformer_encoder/class_label_modality_8_32/class_label_modality_8_32/dense/kernel"
     assert golden.stored(str(tmp_path / "model.ckpt-0"))[name].shape == (32, 8)
     p = probabilities(rounded, case.arrays["inputs"], 4).numpy()
-    np.testing.assert_allclose(p.sum(1), np.ones(6), rtol=1e-6)
+    np.testing.assert_allclose(p[:, :4].sum(1), np.ones(6), rtol=1e-6)

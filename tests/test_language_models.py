@@ -130,6 +130,8 @@ def test_padding_inside_a_prompt_is_forced(options):
         log_p = tf.nn.log_softmax(logits[0, len(prompt) :])
         np.testing.assert_array_equal(np.argmax(log_p, -1), found)
         assert np.max(log_p, -1).sum() == pytest.approx(float(scores[row]), rel=1e-4)
+    settings = DecodeSettings(beam_size=2, return_beams=True, **options)
+    assert not np.any(t2t.decoding.search(model, prompts, settings, max_lengths=[3, 1]).lengths)
 
 
 def test_f1_is_the_mean_over_classes():

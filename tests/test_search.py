@@ -327,14 +327,6 @@ def test_one_sentence_is_searched_alike_in_a_graph_of_its_own():
 OTHER = "num_hidden_layers=2,hidden_size=8,shared_embedding_and_softmax_weights=false"
 
 
-def test_one_model_twice_is_that_model(eagerly):
-    model = search_model()
-    ids, scores = beam_search(model, SOURCE, extra_length=4)
-    both_ids, both_scores = beam_search(Ensemble([model, model]), SOURCE, extra_length=4)
-    np.testing.assert_array_equal(both_ids, ids)
-    np.testing.assert_allclose(both_scores, scores, rtol=1e-5)
-
-
 def test_probabilities_are_averaged(eagerly):
     models = [search_model(), small_model(OTHER, seed=1, spread=3.0)]
     ids, scores = greedy(Ensemble(models), SOURCE, extra_length=2)

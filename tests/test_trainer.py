@@ -21,6 +21,7 @@ from t2t_keras.errors import UserError
 from t2t_keras.files import locked_directory
 from t2t_keras.inspection import batch_page
 from t2t_keras.training import EarlyStopping, EngineSettings, Trainer, TrainSettings
+from t2t_keras.training.train_step import StepSums
 
 sys.path.append(str(toy.ROOT / "benchmarks"))
 from restarts import losses
@@ -303,6 +304,8 @@ def test_a_loss_that_is_no_number_stops_the_run_with_advice(data_dir, tmp_path):
         broken.run()
     assert "the loss became nan before step" in ending(tmp_path)
     assert checkpoints.resolve(str(tmp_path)).endswith("model.ckpt-2")
+    with pytest.raises(UserError, match="the norm of the gradient became inf before step 7"):
+        broken._report(7, StepSums(2.0, 1.0, 1.0, 2.0, np.inf), 1.0)
 
 
 def test_xla_and_no_xla_train_alike(data_dir, tmp_path, whole):
