@@ -17,8 +17,8 @@ from t2t_keras.settings import HParams, split_items
 from t2t_keras.t2t_names import snake_case as default_name
 
 __all__ = ["hparams", "import_user_directory", "list_hparams", "list_models", "list_problems"]
-__all__ += ["model", "problem"]
-__all__ += ["register_hparams", "register_logits_processor", "register_model", "register_problem"]
+__all__ += ["model", "problem", "register_hparams", "register_logits_processor"]
+__all__ += ["register_model", "register_problem"]
 
 _C = TypeVar("_C", bound=type)
 

@@ -327,9 +327,7 @@ _DATA = {
 
 _TRAINING = {
     "label_smoothing": declare(0.1, _FRACTION, "probability of the other tokens in training"),
-    "weight_decay": declare(
-        0.0, at_least(0), "weight of L2 loss; with `adam_w` also the decay per update"
-    ),
+    "weight_decay": declare(0.0, at_least(0), "weight of L2 loss; with `adam_w` also its decay"),
     "clip_grad_norm": declare(0.0, at_least(0), "largest norm of the gradients; 0: no limit"),
     "tokens_per_update": declare(0, _COUNT, "target tokens summed per update; 0: one batch"),
 }

@@ -29,8 +29,8 @@ def shape_of(x) -> list[Any]:
 def flattened(x, depth, training=False):
     """Reshapes [B, T, ...] for a dense layer: to one matrix, [1, B*T, D], or a single query to [B, D].
 
-    A dense layer adds far fewer operations to a graph of unknown sizes then. Few queries also become [B*T, D]
-    but in training: oneDNN multiplies a batch of one matrix slower, and computes its gradients faster.
+    A dense layer adds far fewer operations to a graph of unknown sizes then. Except in training, few queries
+    become [B*T, D], too: oneDNN multiplies a batch of one matrix slower, and computes its gradients faster.
     """
     few = 1 if training else FEW_QUERIES
     return ops.reshape(x, (-1, depth) if x.shape[1] in range(1, few + 1) else (1, -1, depth))

@@ -146,7 +146,7 @@ class TextBatches(SplitBatches):
                     raise
                 raise explained from error
             if not chunk and not number:  # endless epochs of nothing would never end
-                raise UserError(f"the {self._split} text of {self._problem.name} has become empty.")
+                raise UserError(f"The {self._split} text of {self._problem.name} has become empty.")
             if not chunk:
                 return
             texts = [

@@ -1,7 +1,7 @@
 """Attention masks: who may attend to whom, as biases that are added to logits.
 
 As in T2T, the logits of hidden keys get -1e9 added instead of being removed: a query without any
-visible key attends evenly to those that got it least often.
+visible key attends evenly to those that got it the fewest times.
 """
 
 from __future__ import annotations

@@ -162,7 +162,7 @@ class Dropout(SettingsLayer):
         return ops.where(keep_mask(shape, self.rate), x * (1.0 / (1.0 - self.rate)), 0)
 
     def before(self, function, x, *others, training=False):
-        """Returns function(self(x), *others); for the gradient, x is dropped again instead of kept."""
+        """Returns function(self(x), *others); the gradient drops x again, so that what is dropped is not kept."""
 
         def run(x, *others):
             return function(self(x, training=training), *others)

@@ -34,9 +34,7 @@ class StepSums(NamedTuple):
     tokens: Any  # target tokens
     source_tokens: Any
     positions: Any  # of both sides, including padding
-    gradient_norm: (
-        Any  # before clipping, unless that is per batch; -1: no update; of several, the last
-    )
+    gradient_norm: Any  # before clipping, unless per batch; -1: no update; of several, the last
 
 
 class TrainStep:
