@@ -113,7 +113,7 @@ def test_white_space_that_pieces_do_not_know_separates_words(model, eagerly):
     lines = served.align(*map(tf.constant, sides))["alignment"].numpy()
     assert [line.decode() for line in lines] == list(map(to_pharaoh, aligner.align(*sides)))
     known = SentencePieceEncoder.build_from_generator(["low low\u3000lower newest"] * 9, 20)
-    assert shown_tokens(known, known.encode("low\u3000low new")).word_texts == ["low", "low", "new"]
+    assert shown_tokens(known, known.encode("n low\u3000low")[1:]).word_texts == ["n", "low", "low"]
     [spaces, tab] = served.align(
         tf.constant(["low low"] * 2), tf.constant(["low low", "low\tlow"])
     )["alignment"].numpy()
@@ -157,7 +157,7 @@ def test_a_pair_that_is_too_long_has_no_links(model):
 def test_mistakes_end_in_one_line(model):
     for heads, message in {
         "all": "heads must be mean, LAYER or LAYER:HEAD.* got 'all'",
-        "0:7": "heads=0:7: there is no head 7, only 0 to 1",
+        "0:2": "heads=0:2: there is no head 2, only 0 to 1",
     }.items():
         with pytest.raises(UserError, match=message):
             PairAligner(model, ENCODERS, heads)

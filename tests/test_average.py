@@ -31,7 +31,8 @@ def like_a_run(directory, arrays, step, hp=None, run=None):
     write(prefix, {**arrays, **extra})
     if hp is not None:
         (directory / "hparams.json").write_text(json.dumps(hp.to_dict()))
-        (directory / "run.json").write_text(json.dumps(run or {"problem": "p"}))
+        own = {"problem": "p", "vocabulary": {"inputs": "1"}} | (run or {})
+        (directory / "run.json").write_text(json.dumps(own))
     return prefix
 
 
@@ -89,8 +90,8 @@ def test_a_checkpoint_of_t2t(name, tmp_path):
     [index] = (golden.FOLDER / name).glob("*.index")
     source = str(index)[: -len(".index")]
     assert is_whole(source)
-    average([source], str(tmp_path / "model.ckpt"))
-    one, other = golden.stored(source), golden.stored(str(tmp_path / "model.ckpt"))
+    average([source], str(tmp_path / "own-7"))
+    one, other = golden.stored(source), golden.stored(*last_checkpoints(str(tmp_path)))
     compared = [n for n in other if n != "global_step"]
     assert len(compared) > 20
     for variable in compared:
@@ -105,6 +106,7 @@ def test_result_is_marked_and_the_model_made_from_it(directory, models, tmp_path
     sources = prefixes(directory, 10, 20)
     average(sources, str(averaged / "model.ckpt"))
     about = {"problem": "p", "inference_only": True, "averages": {"model.ckpt": sources}}
+    about["vocabulary"] = {"inputs": "1"}
     assert json.loads((averaged / "run.json").read_text()) == about
     hp = json.loads((averaged / "hparams.json").read_text())
     assert hp == json.loads((directory / "hparams.json").read_text())
@@ -125,9 +127,8 @@ def test_several_averages_in_a_directory(directory, tmp_path):
     sources = [like_a_run(tmp_path / "other", model_arrays(model), 5, model.hp)]
     with pytest.raises(UserError, match=r"averaged holds another model .*: num_heads is 2, not 4"):
         average(sources, str(averaged / "model.ckpt-5"))
-    for old in prefixes(averaged, 20, 30):
-        os.remove(f"{old}.index")
-    average(sources, str(averaged / "model.ckpt-5"))  # nothing of the other model is left
+    os.remove(averaged / "model.ckpt-20.index")
+    average(sources, str(averaged / "model.ckpt-30"))  # nothing of the other model is left
 
 
 def test_another_average_in_its_place_brings_its_settings(directory, tmp_path):
@@ -194,6 +195,7 @@ def test_other_shapes_and_names(directory, models, changes, expected, tmp_path):
     [
         ("num_heads=4", None, "num_heads is 4, not 2"),  # of the same shapes
         ("", {"problem": "p_rev"}, "problem is p_rev, not p"),
+        ("", {"vocabulary": {"inputs": "2"}}, "vocabulary is {'inputs': '2'}, not"),
         ("learning_rate_warmup_steps=9", None, None),  # of no interest in inference
     ],
 )

@@ -59,11 +59,13 @@ def test_round_trip_by_prefix_index_and_directory(model, path, monkeypatch, caps
     files = ["model.ckpt-7.data-00000-of-00001", "model.ckpt-7.index"]
     assert sorted(os.listdir(directory)) == files
     monkeypatch.chdir(directory)
-    t2t.checkpoints.save_t2t(model, "model.ckpt-8")
+    t2t.checkpoints.save_t2t(model, "model.ckpt-10")
     Path("checkpoint").write_text('model_checkpoint_path: "model.ckpt-9"')
-    for name in ("model.ckpt-8", "."):
+    for name in ("model.ckpt-10", "."):
         assert assert_loads(name, model) == 0  # it has no `global_step`
     assert "model.ckpt-9, which ./checkpoint names, is not there" in capsys.readouterr().err
+    Path("checkpoint").write_text('model_checkpoint_path: "/gone/model.ckpt-10"')
+    assert (t2t.checkpoints.resolve("."), capsys.readouterr().err) == ("./model.ckpt-10", "")
 
 
 @pytest.mark.parametrize(

@@ -196,6 +196,7 @@ def test_padding_is_left_out_of_the_average_if_asked():
     model, inputs = model_of("classifier"), golden.load("classifier").arrays["inputs"]
     alone = np.concatenate([model({"inputs": row[row != 0][None]}) for row in inputs])
     assert_near(model({"inputs": inputs}, pool_padding=False), alone)
+    assert np.isfinite(model({"inputs": inputs * 0}, pool_padding=False)).all()
 
 
 def test_classes_are_rounded_up_as_words_are(tmp_path):

@@ -76,12 +76,15 @@ def test_weights_are_those_before_dropout():
 def test_a_cache_gives_what_the_whole_sentence_gives(max_relative_position):
     layer = MultiHeadAttention(num_heads=2, max_relative_position=max_relative_position)
     whole = layer(QUERY, attention_mask=AttentionMask(causal=True))
+    no = np.zeros((2, 1), bool)  # a mask of the query is none of the cache
     for joint_kernel in (None, layer.joint_kernel()):
         for mask in (None, AttentionMask(causal=True)):  # the query stands at the last key
             cache = KeyValueCache(layer.empty_cache(2), joint_kernel=joint_kernel)
             for i in range(5):
-                step = layer(QUERY[:, i : i + 1], cache=cache, attention_mask=mask)
+                step = layer(QUERY[:, i : i + 1], cache=cache, attention_mask=mask, query_mask=no)
                 np.testing.assert_allclose(step[:, 0], whole[:, i], atol=1e-6)
+    for layer.q.bias, layer.q.activation in ((1, keras.activations.linear), (None, keras.ops.tanh)):
+        assert layer.joint_kernel() is None  # which would leave out either
 
 
 def test_few_queries_go_past_onednn():

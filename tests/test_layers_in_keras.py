@@ -77,6 +77,7 @@ def test_masks_that_tensors_carry_are_kerass():
         np.testing.assert_array_equal(mask_of(mine), real)
     alone, wanted = ours(embedding(IDS)), theirs(embedding(IDS), embedding(IDS))
     np.testing.assert_allclose(array(alone)[real], array(wanted)[real], atol=1e-5)
+    np.testing.assert_allclose(array(ours(array(embedding(IDS)), query_mask=real)), array(alone))
 
 
 ALL = [
@@ -173,6 +174,7 @@ def test_what_is_not_taken_is_an_error_in_words(call, words):
 
 
 def test_an_attention_mask_says_all():
+    assert TransformerDecoder(**STACK)(X, return_attention_weights=True)[2] == []
     layer, carried = MultiHeadAttention(num_heads=2), embedded(IDS)
     bare = keras.ops.convert_to_tensor(array(carried))
     everything = layer(carried, attention_mask=AttentionMask())

@@ -35,14 +35,14 @@ def trees(words, symbols):
     return found
 
 
-LEARNED = {"tags": {"a": "NN XX NP", " word": ", NN"}, "openings": 1}
+LEARNED = {"tags": {"a": "NN XX NP", " word": ", S"}, "openings": 1}
 
 
 def is_as_learned(tree):
-    """By hand: the first word, a, is NN, and no phrase is opened just after another."""
+    """By hand: the first word, a, is NN, the other a comma, and no phrase is opened just after another."""
     opened = [symbol in ("NP", "S") for symbol in tree]
     twice = (True, True) in itertools.pairwise(opened)
-    return next(s for s in tree if s in ("NN", ",")) == "NN" and not twice
+    return [s for s in tree if s in ("NN", ",")] == ["NN", ","] and not twice
 
 
 @pytest.mark.parametrize(
@@ -148,10 +148,10 @@ def test_scores_are_those_of_the_model():
 def test_what_words_may_be_is_learned():
     """Ten times make a word frequent; of others three of a form; counted by hand."""
     often = {"inputs": "tea ,", "targets": "S NP NN /NP , /S"}
-    once = {"inputs": "Tea 7 \u0a05", "targets": "S S NP NP NNP /NP /NP CD FW /S /S"}
+    once = {"inputs": "Tea 7a \u0a05", "targets": "S S NP NP NNP /NP /NP CD FW /S /S"}
     assert learn_grammar([often] * 10 + [once] * 3) == {
         "tags": {"tea": "NN", ",": ",", " capital": "NNP", " digits": "CD", " word": "FW"},
         "openings": 4,
     }
-    assert learn_grammar([often] * 999 + [once])["openings"] == 2
+    assert [learn_grammar([often] * n + [once])["openings"] for n in (998, 999)] == [4, 2]
     assert learn_grammar([often] * 9 + [once] * 2)["tags"] == {" word": "NN", " mark": ","}

@@ -25,7 +25,8 @@ ROWS = np.array([[5, 6, 7, 8, 1, 0, 4, 1, 0, 0], [9, 10, 1, 0, 7, 8, 9, 1, 0, 0]
 
 
 def model_of(mode, more=""):
-    return networks.small_model(f"prepend_mode={mode}{more and ','}{more}", spread=3.0, ending=1.0)
+    overrides = f"num_hidden_layers=2,prepend_mode={mode}{more and ','}{more}"
+    return networks.small_model(overrides, spread=3.0, ending=1.0)
 
 
 @pytest.mark.parametrize("mode", [MASKED, FULL])

@@ -66,7 +66,7 @@ def test_settings_of_a_users_own_are_compared_too(tmp_path):
 
 
 def test_settings_of_a_users_own_are_in_the_model_of_a_run(tmp_path):
-    common = registry.hparams("transformer_base", networks.SMALL)
+    common = registry.hparams("transformer_base", networks.SMALL).replace(num_hidden_layers=11)
     model = Transformer(common.add_hparam("my_rate", 0.5), source_vocab_size=9, target_vocab_size=9)
     checkpoints.write_settings(str(tmp_path), model.hp, describe(model))
     checkpoints.save_t2t(model, str(tmp_path / "model.ckpt-1"))
@@ -133,7 +133,7 @@ def test_what_matters_in_training_alone_does_not_keep_a_model_from_decoding(tmp_
         ("filter_size", 2**30, 8),
         ("attention_key_channels", 2**30, 16),
         ("num_hidden_layers", 3000, 2),
-        ("num_encoder_layers", 3000, 2),
+        ("num_decoder_layers", 3000, 2),
         ("vocab_divisor", 2**30, 8190),
         ("source_vocab_size", 2**31 - 1, 8190),
         ("target_vocab_size", 2**31 - 1, 8190),

@@ -252,9 +252,9 @@ def require_sizes(hp, sizes: Sequence[tuple], arrays: Mapping[str, np.ndarray], 
     ]
     for side in ("encoder", "decoder"):
         setting = f"num_{side}_layers"
-        layers = re.findall(rf"/body/{side}/layer_(\d+)/", "\n".join(arrays))
+        layers = sorted(map(int, re.findall(rf"/body/{side}/layer_(\d+)/", "\n".join(arrays))))
         implied = getattr(hp, setting) or hp.num_hidden_layers
-        parts += [(f"{setting} (num_hidden_layers if 0)", implied, 1 + int(n)) for n in layers[-1:]]
+        parts += [(f"{setting} (num_hidden_layers if 0)", implied, 1 + n) for n in layers[-1:]]
     for setting, value, found in [*sizes, *parts]:
         if value > found:
             raise UserError(
