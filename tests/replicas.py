@@ -98,10 +98,7 @@ def disagreement(trained):
 
 
 def trained_alike(overrides, steps, kind, batches_per_step=1, model="transformer", **settings):
-    """Trains on all replicas, and on one by one operation after the other, with all it needs kept.
-
-    Returns what differs, and the engine of all replicas.
-    """
+    """Trains on all replicas, and on one operation by operation; returns what differs, and all replicas' engine."""
     many = engine(overrides, batches_per_step, model, distribute=kind, **settings)
     start = weights(many)
     some = [of_kind(batch, model) for batch in batches(steps * batches_per_step)]

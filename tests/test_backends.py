@@ -45,7 +45,7 @@ def given(tmp_path_factory):
 
 @pytest.fixture(scope="module", params=["jax", "torch"])
 def backend(request):
-    return request.param
+    return pytest.importorskip(request.param).__name__
 
 
 @pytest.fixture(scope="module")

@@ -100,20 +100,6 @@ def test_equals_the_plain_search(overrides, beam_size, top_beams, alpha, extra_l
         assert len({1 in tokens for row in wanted for _, tokens in row}) == 2
 
 
-@eagerly  # a model's graph would stay as it was first made
-def test_keys_that_nobody_sees_leave(monkeypatch):
-    """At every step or never, the same is found."""
-    found = []
-    for steps in (1, 1000):
-        monkeypatch.setattr("t2t_keras.decoding.loop.PRUNED_EVERY", steps)
-        settings = {"extra_length": 6, "min_length": 9, "top_beams": 4}
-        found.append(beam_search(search_model(), SOURCE, **settings))
-    (ids, scores), (kept_ids, kept_scores) = found
-    assert ids.shape[-1] > 9
-    np.testing.assert_array_equal(ids, kept_ids)
-    np.testing.assert_allclose(scores, kept_scores, rtol=1e-5)
-
-
 def test_what_is_pruned():
     seen = np.zeros((2, 2, 6), bool)
     seen[0, 0, [1, 4]] = seen[0, 1, [1, 3]] = seen[1, 0, [0]] = seen[1, 1, [5]] = True

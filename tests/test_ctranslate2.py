@@ -9,6 +9,7 @@ import sys
 from pathlib import Path
 
 import golden
+import keras
 import numpy as np
 import pytest
 from networks import search_model, small_model
@@ -266,10 +267,11 @@ def test_refuses_what_ctranslate2_has_not(overrides, options, message, tmp_path)
 
 
 def test_refuses_other_networks_and_integers(tmp_path):
-    own, quantized = small_model(model_class=CHANGED["model"]), small_model()
+    own, quantized, part = small_model(model_class=CHANGED["model"]), small_model(), small_model()
     quantized.quantize("int8")
+    part.decoder.layers[-1].ffn.conv1.activation = keras.activations.tanh
     refused = {"a model of your own; got": own, "quantized weights; got": quantized}
-    for message, model in refused.items():
+    for message, model in {**refused, "an activation of your own": part}.items():
         with pytest.raises(UserError, match=message):
             export_ctranslate2(model, words(), str(tmp_path / "model"))
 

@@ -379,6 +379,10 @@ def test_a_resumed_generation_draws_the_same_random_numbers(tmp_path, split):
     assert whole["drawn-train-00000-of-00001"] != whole["drawn-dev-00000-of-00001"]
     (tmp_path / f"drawn-{split}-00000-of-00001").unlink()
     assert generate(Drawn(), tmp_path) == whole
+    killed = mock.patch("t2t_keras.data.shards.write_index", side_effect=KeyboardInterrupt)
+    with killed, pytest.raises(KeyboardInterrupt):
+        generate(Drawn(), tmp_path / "ended")
+    assert generate(Drawn(), tmp_path / "ended") == whole  # with the vocabulary's digest
 
 
 def test_pieces_of_another_text_are_not_used(tmp_path):

@@ -1,6 +1,8 @@
 """Batches from shards: their shapes, contents and order, resuming, and errors about shards."""
 
+import gc
 import shutil
+import weakref
 
 import numpy as np
 import pytest
@@ -158,6 +160,16 @@ def test_the_number_of_threads_changes_nothing(data_dir):
         options.threading.private_threadpool_size = threads
         found = batches.with_options(options).prefetch(3 * threads).take(90)
         equal(list(found.as_numpy_iterator()), wanted)
+
+
+def test_a_dataset_that_is_gone_leaves_no_file_open(data_dir):
+    batches = Batches(Toy(), "train", data_dir, settings())
+    stored, taken = weakref.ref(batches._stored), iter(batches.dataset())
+    del batches
+    next(taken)  # the dataset holds all that it needs
+    del taken
+    gc.collect()
+    assert stored() is None
 
 
 def test_training_leaves_out_what_is_too_long_or_too_short(tmp_path):

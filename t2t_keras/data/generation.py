@@ -13,6 +13,7 @@ import os
 import pickle
 import random
 import shutil
+import signal
 import threading
 import unicodedata
 from collections import Counter, deque
@@ -33,7 +34,7 @@ from t2t_keras.data.shards import PathLike, SplitIndex, Table
 from t2t_keras.errors import UserError, explained
 from t2t_keras.files import atomic_write, content_digest, open_locked, publish, read_json
 from t2t_keras.ids import EOS_ID
-from t2t_keras.progress import CountProgress
+from t2t_keras.progress import CountProgress, StopRequests
 from t2t_keras.text.encoders import TensorEncoder, vocabulary_digest
 
 if TYPE_CHECKING:
@@ -280,8 +281,8 @@ class Generation:
         self._counts = Counts()
 
     def is_complete(self) -> bool:
-        """Returns True if all shards exist; then nothing of their generation is left."""
-        complete = all(path.exists() for path in self.paths)
+        """Returns True if all shards exist, with their index; then nothing of their generation is left."""
+        complete = not self._note.exists() and all(path.exists() for path in self.paths)
         if complete:
             shutil.rmtree(self.work, ignore_errors=True)
         return complete
@@ -362,7 +363,6 @@ class Generation:
         seed = None if problem.already_shuffled else problem.random_seed
         finishing = (seed, problem.packed_length, problem.packed_spacing)
         finished = self._finished_shards(finishing)
-        # Before the last shard: once all shards exist, a later run generates nothing.
         with atomic_write(_counts_path(self.data_dir, self.name, self.split)) as partial:
             partial.write_text(json.dumps(vars(self._counts), indent=1) + "\n")
         tasks = {
@@ -500,7 +500,13 @@ def run_ordered(
     waiting: deque[Future] = deque()
     try:
         for item in items:
-            waiting.append(pool.submit(function, *item))
+            with StopRequests() as stop:  # processes of an interrupted `submit` might never end
+                # New processes inherit the mask: only this one speaks of Ctrl-C, and ends them.
+                signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+                waiting.append(pool.submit(function, *item))
+                signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT})
+            if stop.name:
+                signal.raise_signal(signal.Signals[stop.name])
             if len(waiting) > 2 * processes:
                 yield waiting.popleft().result()
         while waiting:

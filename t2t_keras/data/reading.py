@@ -10,6 +10,7 @@ import itertools
 import math
 import re
 import threading
+import weakref
 from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -641,8 +642,10 @@ class Batches(SplitBatches):
         START_STEP.checked("start_step", start_step, what="")
         end = np.iinfo(np.int64).max if isinstance(self._plan, EndlessPlan) else len(self._plan)
         steps = tf.data.Dataset.range(start_step, end)
+        # TensorFlow keeps every `numpy_function` for ever: not these, but the dataset holds the batches.
+        steps.batches, me = self, weakref.proxy(self)
         plans = steps.map(
-            lambda step: tf.numpy_function(self._planned, [step], [tf.int64, tf.int32])
+            lambda step: tf.numpy_function(lambda n: me._planned(n), [step], [tf.int64, tf.int32])
         )
         batches = plans.map(self._read, num_parallel_calls=tf.data.AUTOTUNE, deterministic=True)
         return untuned(batches.prefetch(tf.data.AUTOTUNE))
@@ -665,10 +668,12 @@ class Batches(SplitBatches):
         """Returns padded ids; rows of -1 become rows of zeros."""
         import tensorflow as tf
 
+        stored = weakref.proxy(self._stored)  # see `dataset`
+
         def read(rows):
             records = np.full(len(rows), b"", object)
             real = rows >= 0
-            records[real] = self._stored.read(rows[real])
+            records[real] = stored.read(rows[real])
             return records
 
         records = tf.numpy_function(read, [rows], tf.string)

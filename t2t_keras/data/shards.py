@@ -121,7 +121,7 @@ def read_index(
             write_index(data_dir, name, split, tables, made_with)
         stored = (*_joined(tables), made_with)
     counts, sizes, lengths, made_with = stored
-    starts = np.concatenate([[0], np.cumsum(sizes + np.int64(_FRAME_BYTES))])
+    starts = np.concatenate([[0], np.cumsum(sizes + _FRAME_BYTES, dtype=np.int64)])
     first = starts[np.cumsum(counts) - counts]  # where each shard begins, if all are one file
     offsets = starts[:-1] - np.repeat(first - HEADER_BYTES, counts)
     return SplitIndex(path, paths, counts, offsets, sizes, lengths, made_with)
@@ -180,7 +180,7 @@ def _load(path: Path, paths: Sequence[Path], sides: Sequence[str]) -> tuple[_Sto
     if not in_range.all() or any(len(column) != counts.sum() for column in stored[1:]):
         return None, False
     sizes, *lengths = (column.astype(np.uint32) for column in stored[1:])
-    ends = np.concatenate([[0], np.cumsum(sizes + np.int64(_FRAME_BYTES))])[np.cumsum(counts)]
+    ends = np.concatenate([[0], np.cumsum(sizes + _FRAME_BYTES, dtype=np.int64)])[np.cumsum(counts)]
     fits = np.diff(ends, prepend=0).tolist() == [shard.stat().st_size for shard in paths]
     return (counts, sizes, dict(zip(sides, lengths, strict=True)), made_with), fits
 
@@ -300,9 +300,9 @@ class StoredExamples:
         shard = int(np.searchsorted(self._first, row, side="right")) - 1
         return self.paths[shard], int(row - self._first[shard]) + 1
 
-    def __del__(self):
+    def __del__(self, close=os.close):  # when Python ends, `os` may be gone
         for file in self._files.values():
-            os.close(file)
+            close(file)
 
     def _file(self, shard: int) -> int:
         with self._lock:

@@ -8,10 +8,5 @@ from t2t_keras.export.served import (
     ServedTransformer,
 )
 
-__all__ = [
-    "SIGNATURES",
-    "ServedClassifier",
-    "ServedLanguageModel",
-    "ServedTransformer",
-    "export_saved_model",
-]
+__all__ = ["SIGNATURES", "ServedClassifier", "ServedLanguageModel", "ServedTransformer"]
+__all__ += ["export_saved_model"]

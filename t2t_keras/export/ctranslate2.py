@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+import keras
 import numpy as np
 from keras import ops
 
@@ -44,12 +45,12 @@ def export_ctranslate2(
         UserError: the package `ctranslate2` is missing; a setting, an encoder or the quantization is not
             supported; a vocabulary has more tokens than the model; or the directory cannot be written.
     """
+    _check_model(model)
     import_ctranslate2()
     from ctranslate2.specs import model_spec, transformer_spec
 
     if quantization is not None:
         require_one_of("quantization", quantization, model_spec.ACCEPTED_MODEL_TYPES)
-    _check_model(model)
     require_vocabulary(model, {side: e.vocab_size for side, e in encoders.items()})
     for side, encoder in encoders.items():
         if type(encoder) not in ENCODERS.values():
@@ -102,9 +103,12 @@ def _check_model(model) -> None:
     of_heads = f"a hidden_size that is not a multiple of num_heads={hp.num_heads}"
     wider = f"greater than hidden_size={hidden}"
     keys, values = hp.attention_key_channels, hp.attention_value_channels
+    layers = [*model.encoder.layers, *model.decoder.layers]
+    own = {layer.ffn.conv1.activation for layer in layers} - {keras.activations.linear}
     refused = [
         (type(model) is not Transformer, "a model of your own", type(model).__name__),
         (any(v.dtype == "int8" for v in model.variables), "quantized weights", "int8"),
+        (own, "an activation of your own", "one in conv1"),
         (_norms(hp) not in _NORMS, f"{of_norms}n with da, or none with dan", norms),
         (model.prepends, "prepend_mode", hp.prepend_mode),
         (hp.proximity_bias, "proximity_bias", True),

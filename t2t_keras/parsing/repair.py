@@ -75,7 +75,7 @@ def repair_tree(
     aligned = sum(tag is not None for tag in tag_of_word)
     tree = Tree(ROOT, build_trees(_brackets(events, given, tag_of_word)))
     phrases = sum(event.closes for event in events)
-    kept = sum(closes for *_, closes in tree.brackets()) - 1 if given else 0
+    kept = sum(closes for *_, closes in tree.brackets()) - 1
     return tree, Repairs(
         closings_added=added,
         closings_dropped=dropped,

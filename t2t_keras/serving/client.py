@@ -114,7 +114,7 @@ class TextClient:
         from t2t_keras.data import records
 
         encode = self.encoders["inputs"].encode
-        ids = [[*encode(_string(text).strip()), EOS_ID] for text in texts]
+        ids = [[*encode(_bytes(text).decode("utf-8", "ignore").strip()), EOS_ID] for text in texts]
         rows = records.serialize(records.columns({"inputs": ids}))
         return [rows.values[a:b].tobytes() for a, b in itertools.pairwise(rows.starts)]
 
