@@ -133,10 +133,8 @@ class TagTokens(ParsingProblem):
         path, learned = self._paths(data_dir)
         if not path.exists():
             raise absent_vocabulary(self, path)
-        # Version 0.1.0 built the vocabulary from all splits, without "<UNK>", and wrote no grammar.
-        unknown = UNKNOWN_SYMBOL if UNKNOWN_SYMBOL in path.read_text("utf-8").split() else None
-        tags = TagEncoder(path, replace_oov=unknown)
-        if learned.exists():
+        tags = TagEncoder(path, replace_oov=UNKNOWN_SYMBOL)
+        if learned.exists():  # version 0.1.0, whose vocabulary has no "<UNK>", wrote none
             tags.grammar = read_json(learned, {"tags": dict, "openings": int}, "delete it")
         return {"inputs": words, "targets": tags}
 

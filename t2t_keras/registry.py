@@ -89,9 +89,9 @@ def spec(hp: HParams) -> str:
         return ""
     changed = []
     for name, (ours, _) in hp.diff(base).items():
-        # A string with commas needs the brackets that a list has.
-        text = f"[{ours}]" if isinstance(ours, str) and "," in ours else str(ours)
-        changed.append(f"{name}={text}".replace(" ", ""))
+        is_text = isinstance(ours, str)  # one with commas needs the brackets that a list has
+        text = f"[{ours}]" if is_text and "," in ours else str(ours)
+        changed.append(f"{name}={text if is_text else text.replace(' ', '')}")
     return ",".join([hp.set_name, *changed])
 
 

@@ -270,8 +270,8 @@ def test_refuses_other_networks_and_integers(tmp_path):
     own, quantized, part = small_model(model_class=CHANGED["model"]), small_model(), small_model()
     quantized.quantize("int8")
     part.decoder.layers[-1].ffn.conv1.activation = keras.activations.tanh
-    refused = {"a model of your own; got": own, "quantized weights; got": quantized}
-    for message, model in {**refused, "an activation of your own": part}.items():
+    refused = {"a model of your own; got": own, "quantized weights": quantized, "activation": part}
+    for message, model in {**refused, "uni": small_model("unidirectional_encoder=true")}.items():
         with pytest.raises(UserError, match=message):
             export_ctranslate2(model, words(), str(tmp_path / "model"))
 
@@ -312,8 +312,9 @@ def test_translator_refuses_what_it_cannot_do(directory_of, tmp_path):
         with pytest.raises(UserError, match="is not an export of t2t-keras-export") as caught:
             one_thread(str(tmp_path))
         assert "\n" not in str(caught.value)
-    with pytest.raises(UserError, match="cannot be loaded by CTranslate2"):
-        one_thread(directory_of("base_prenorm"), compute_type="int3")
+    for option in ({"compute_type": "int3"}, {"inter_threads": 0}):
+        with pytest.raises(UserError, match="cannot be loaded by CTranslate2"):
+            one_thread(directory_of("base_prenorm"), **option)
     translator = one_thread(directory_of("base_prenorm"))
     with pytest.raises(UserError, match=f"line 2 has {POSITIONS + 1} tokens.*{POSITIONS}"):
         translator.translate(["w5", "w5 " * POSITIONS])

@@ -139,10 +139,10 @@ def test_history_is_json_whatever_the_metrics(tmp_path):
 def test_padding_of_the_batches_does_not_change_the_metrics_of_a_classifier(columns):
     hp = t2t.registry.hparams("transformer_tiny").replace(hidden_size=8, num_heads=2)
     model = t2t.TransformerClassifier(hp, source_vocab_size=9, num_classes=3)
-    problem, encoders = Problem(), {}
+    problem, encoders = Theirs(), {}
     problem.num_classes = 3
     ids = np.array([[3, 4, 1], [5, 1, 0]], np.int32)
-    batch = {"inputs": ids, "targets": np.array([[2], [1]], np.int32)}
+    batch = {"inputs": ids, "targets": np.array([[columns // 2], [columns // 4]], np.int32)}
     padded = {
         "inputs": np.pad(ids, [[0, 3], [0, columns]]),
         "targets": np.pad(batch["targets"], [[0, 3], [0, 0]]),

@@ -204,7 +204,7 @@ def test_an_export_with_phrases(tmp_path):
     lines = ["low", "lowest 3.14", "slow", "", " "]
     phrases = [["Männer", "low"], [], ["3.14"], ["low"], []]
     call = tf.saved_model.load(path).signatures["translate_with_phrases"]
-    joined = ["\t".join(each) for each in phrases]
+    joined = [" \t ".join(each) for each in phrases]
     got = call(text=tf.constant(lines), phrases=tf.constant(joined))
     wanted = Translator(model, encoders, settings).translate(lines, phrases=phrases)
     assert test_export.texts(got["translations"].numpy()) == [each.texts for each in wanted]

@@ -31,7 +31,7 @@ def empty(monkeypatch):
     registry.register_problem(type("TranslateEndeWmt32k", (Pair,), {}))
     registry.register_problem("by_hand")(type("Another", (Pair,), {}))
     registry.register_problem_alias("translate_ende", "translate_ende_wmt32k")
-    registry.register_problem_alias("backwards", "by_hand_rev")
+    registry.register_problem_alias("backwards", "by_hand_rev_copy")
 
 
 def test_sets_by_name_and_with_overrides(empty):
@@ -39,8 +39,8 @@ def test_sets_by_name_and_with_overrides(empty):
     for name, values in (("small", {}), ("other_name", {"num_heads": 2})):
         assert registry.hparams(name) == HParams(hidden_size=8, **values)
         assert registry.hparams(name).set_name == name
-    hp = registry.hparams("small,batch_size=1024,relu_dropout_broadcast_dims=[0,1]", "num_heads=4")
-    assert (hp.batch_size, hp.relu_dropout_broadcast_dims, hp.num_heads) == (1024, "0,1", 4)
+    hp = registry.hparams("small,batch_size=99,relu_dropout_broadcast_dims=[0, -2]", "num_heads=4")
+    assert (hp.batch_size, hp.relu_dropout_broadcast_dims, hp.num_heads) == (99, "0, -2", 4)
     assert registry.hparams("batch_size=7,small").batch_size == 7
     assert registry.hparams("small,batch_size=3,batch_size=4", "num_heads=2").batch_size == 4
     assert registry.hparams("small,batch_size=3,num_heads=4", "num_heads=2").num_heads == 2
@@ -72,8 +72,8 @@ def test_wrong_set(empty, spec, message):
         ("translate_ende_wmt32k_copy_rev", "translate_ende_wmt32k_copy_rev", (True, True)),
         ("translate_ende", "translate_ende_wmt32k", (False, False)),
         ("translate_ende_rev", "translate_ende_wmt32k_rev", (True, False)),
-        ("backwards", "by_hand_rev", (True, False)),
-        ("backwards_rev", "by_hand", (False, False)),
+        ("backwards", "by_hand_rev_copy", (True, True)),
+        ("backwards_rev", "by_hand_copy", (False, True)),
     ],
 )
 def test_problem_names(empty, name, full_name, flags):

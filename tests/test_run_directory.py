@@ -50,7 +50,7 @@ def test_a_run_of_t2t_is_resumed_by_what_the_error_says(directory):
         message, _, remedy = str(caught.value).partition(": give --hparams=")
         heads = message.endswith("other settings (num_heads was 2 and is now 4)")
         assert heads == ("heads" in given)
-        old = registry.hparams(remedy.partition(" to resume it")[0])
+        old = registry.hparams(remedy.partition(" to resume it")[0].strip("'"))
     checkpoints.write_settings(directory, old, {})
 
 

@@ -86,7 +86,7 @@ def test_legacy_schemes(scheme, values, expected):
     assert rates(sgd, expected) == pytest.approx(list(expected.values()), rel=1e-5)
     # up to the end of the warm-up from 0.01, exponentially; float32 costs T2T the last digits
     assert rates(sgd, [0, 50]) == pytest.approx([0.01, 0.1], rel=1e-4)
-    adam = learning_rate_schedule(hp.replace(optimizer="adam"))
+    adam = learning_rate_schedule(hp.replace(optimizer="true_adam"))
     assert float(adam(100)) == pytest.approx(0.002 * float(sgd(100)), rel=1e-6)
     half = learning_rate_schedule(hp.replace(optimizer="sgd", learning_rate=0.5))
     assert float(half(100)) == pytest.approx(0.5 * float(sgd(100)), rel=1e-6)

@@ -182,7 +182,7 @@ def test_penn_treebank_by_its_archive(tmp_path):
 def test_paragraphs_together_leave_out_the_last_ones_as_in_tensor2tensor(monkeypatch):
     paragraphs = ["a b", "c d", "e f g h i", "j", "k"]
     problem = registry.problem("languagemodel_wikitext103_l4k")
-    monkeypatch.setattr(type(problem), "sequence_length", 5)
+    monkeypatch.setattr(type(problem), "sequence_length", 6)
     monkeypatch.setattr(type(problem), "lines", lambda *arguments: iter(paragraphs))
     samples = problem.generate_samples("", "", "dev")
     assert [sample["targets"] for sample in samples] == ["a b c d", "e f g h i"]
@@ -209,7 +209,7 @@ def test_wikipedia_is_cut_into_parts_and_cleaned(tmp_path, monkeypatch):
     pages = {
         "Tea": tea + "x" * 140,
         "Talk:Tea": "y" * 200,
-        "Short": "#REDIRECT",
+        "Short": "#REDIRECT".ljust(140),
         "Open": "z" * 150 + "[[not closed",
     }
     xml = "".join(

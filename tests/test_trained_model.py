@@ -76,9 +76,9 @@ print(*model({{"inputs": numpy.array([[2, 3, 1]])}})[0].numpy(), type(model.opti
     wanted = model({"inputs": np.array([[2, 3, 1]])})[0]
     np.testing.assert_allclose(np.array(logits, float), wanted, atol=1e-6)
     assert module == "t2t_keras.optimizers"
-    message = "is a Keras model with its own settings: leave out problem"
+    message = "is a Keras model with its own settings: leave out target_space_id"
     with pytest.raises(UserError, match=message):
-        t2t.load(tmp_path / "model.keras", problem=BYTES)
+        t2t.load(tmp_path / "model.keras", target_space_id=0)
 
 
 @pytest.fixture

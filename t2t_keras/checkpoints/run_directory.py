@@ -2,6 +2,7 @@
 
 import os
 import re
+import shlex
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -135,7 +136,7 @@ def require_same_settings(directory: str, hp: HParams, run: Mapping[str, Any]) -
     shown = "; ".join(changes(before | {name: old_run[name] for name in others}, now))
     raise UserError(
         f"{directory} holds a run with other settings ({shown}): give "
-        f"{f'--hparams={spec}' if spec else 'the same ones'} to resume it, or another --output_dir."
+        f"{f'--hparams={shlex.quote(spec)}' if spec else 'the same ones'} to resume it, or another --output_dir."
     )
 
 

@@ -54,12 +54,15 @@ class HParams:
         return key in vars(self)
 
     def parse(self, values: str) -> HParams:
-        """Applies T2T's overrides, "a=1,b=x,l=[1,2]"; values of your own have Python's literals."""
+        """Applies T2T's overrides, "a=1,b=x,l=[1,2]"; what is None, or nested, gets Python's literals."""
         for item in settings.split_items(values):
             name, _, written = (part.strip() for part in item.partition("="))
             value: Any = written
-            if name in settings.SETTINGS and not settings.SETTINGS[name].inert:
-                value = getattr(settings.HParams().override(item), name)
+            base = settings.HParams()
+            with contextlib.suppress(UserError):  # one of ours, or no value of T2T's types
+                base = base.add_hparam(name, self.get(name))
+            if name in base and not (name in settings.SETTINGS and settings.SETTINGS[name].inert):
+                value = getattr(base.override(item), name)
             elif not isinstance(self.get(name), str):
                 with contextlib.suppress(ValueError, SyntaxError):
                     is_word = written in ("true", "false", "none")
@@ -90,7 +93,7 @@ class HParams:
                 value = kind(value)  # as T2T would read it
             if name in ("bottom", "loss", "top", "weights_fn") and value:
                 raise UserError(f"hparam {name} is not supported: it must be empty, got {value}.")
-            parts = value if isinstance(value, list) else [value]
+            parts = value if isinstance(value, list | tuple) else [value]
             are_plain = all(isinstance(part, bool | int | float | str) for part in parts)
             if kind or (parts and are_plain):
                 values[name] = value
