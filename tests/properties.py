@@ -86,10 +86,7 @@ def log_p_of(model, source, targets):
 
 
 def every_output(model, source, limit, forced=()):
-    """{ids: log p of each} of all outputs with an end, and of those of `limit` tokens without one.
-
-    They begin with the tokens that are forced, whose log p is 0.
-    """
+    """{ids: log p of each} of all outputs with an end or of `limit` tokens; the forced ones first, of log p 0."""
     rows = [()]
     for place in range(limit):
         tokens = forced[place : place + 1] or range(model.num_logits)

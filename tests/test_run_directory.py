@@ -66,8 +66,10 @@ def test_settings_of_a_users_own_are_compared_too(tmp_path):
 
 
 def test_settings_of_a_users_own_are_in_the_model_of_a_run(tmp_path):
-    common = registry.hparams("transformer_base", networks.SMALL).replace(num_hidden_layers=11)
-    model = Transformer(common.add_hparam("my_rate", 0.5), source_vocab_size=9, target_vocab_size=9)
+    hp = registry.hparams("transformer_base_v1", networks.SMALL).replace(shared_embedding=True)
+    common = hp.replace(num_hidden_layers=0, num_decoder_layers=11)  # the encoder has no weights
+    hp = common.add_hparam("my_rate", 0.5)
+    model = Transformer(hp, source_vocab_size=20, target_vocab_size=10)
     checkpoints.write_settings(str(tmp_path), model.hp, describe(model))
     checkpoints.save_t2t(model, str(tmp_path / "model.ckpt-1"))
     assert checkpoints.load_model(str(tmp_path)).hp.my_rate == 0.5

@@ -282,18 +282,22 @@ def vocab_sizes(arrays: Mapping[str, Any], source: str) -> tuple[int | None, int
 
     The first is None without an encoder; for a classifier, the second is the number of classes.
     """
-    rows: dict[str, int] = {}
+    rows: dict[str, list[int]] = {}
     for name, table in arrays.items():
         parts = name.split("/")
         if len(parts) == 3 and parts[1].startswith("symbol_modality_"):
-            rows.setdefault(parts[2], len(table))
+            rows.setdefault(parts[2], []).append(len(table))
         elif "/class_label_modality_" in name and parts[-1] == "bias":
-            rows["classes"] = len(table)
-    has_encoder = any("/body/encoder/" in name for name in arrays)
-    sources = [rows[scope] for scope in ("input_emb", "shared") if scope in rows]
-    targets = [rows[s] for s in ("classes", "target_emb", "softmax", "shared") if s in rows]
+            rows["classes"] = [len(table)]
+    # An encoder without layers may have no weights.
+    of_encoder = re.compile("/body/encoder/|/body/target_space|/encdec_|/class_label_modality_")
+    has_encoder = any(map(of_encoder.search, arrays))
+    sources = [*rows.get("input_emb", ()), *rows.get("shared", ())]
+    targets = [n for s in ("classes", "target_emb", "softmax", "shared") for n in rows.get(s, ())]
     if targets and (sources or not has_encoder):
-        return sources[0] if has_encoder else None, targets[0]
+        # Two shared tables are of different sizes, and the softmax has the target's.
+        source_size = next((n for n in sources if n != targets[0]), targets[0])
+        return source_size if has_encoder else None, targets[0]
     raise UserError(f"checkpoint {source} has no embedding tables: it is not of a T2T Transformer.")
 
 

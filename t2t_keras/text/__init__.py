@@ -9,12 +9,5 @@ from t2t_keras.text.encoders import (
 from t2t_keras.text.lines import iterate_lines, read_lines
 from t2t_keras.text.sentencepiece import SentencePieceEncoder
 
-__all__ = [
-    "ByteTextEncoder",
-    "ClassLabelEncoder",
-    "SentencePieceEncoder",
-    "SubwordTextEncoder",
-    "TokenTextEncoder",
-    "iterate_lines",
-    "read_lines",
-]
+__all__ = ["ByteTextEncoder", "ClassLabelEncoder", "SentencePieceEncoder", "SubwordTextEncoder"]
+__all__ += ["TokenTextEncoder", "iterate_lines", "read_lines"]

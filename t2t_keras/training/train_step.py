@@ -152,7 +152,8 @@ class TrainStep:
             if self.loss_scale is not None:
                 scaled = loss * self.loss_scale.scale.value
         # The gradient of an embedding table is IndexedSlices of unknown shape.
-        gradients = tape.gradient(scaled, [variable.value for variable in self.variables])
+        values = [variable.value for variable in self.variables]
+        gradients = tape.gradient(scaled, values, unconnected_gradients="zero")  # of unused parts
         gradients = [tf.convert_to_tensor(gradient) for gradient in gradients]
         for gradient, variable in zip(gradients, self.variables, strict=True):
             gradient.set_shape(variable.shape)
