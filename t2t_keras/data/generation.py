@@ -281,7 +281,7 @@ class Generation:
         self._counts = Counts()
 
     def is_complete(self) -> bool:
-        """Returns True if all shards exist, with their index; then nothing of their generation is left."""
+        """Returns True if all shards exist and their generation has ended; then nothing of it is left."""
         complete = not self._note.exists() and all(path.exists() for path in self.paths)
         if complete:
             shutil.rmtree(self.work, ignore_errors=True)
@@ -503,8 +503,10 @@ def run_ordered(
             with StopRequests() as stop:  # processes of an interrupted `submit` might never end
                 # New processes inherit the mask: only this one speaks of Ctrl-C, and ends them.
                 signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
-                waiting.append(pool.submit(function, *item))
-                signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT})
+                try:
+                    waiting.append(pool.submit(function, *item))
+                finally:
+                    signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT})
             if stop.name:
                 signal.raise_signal(signal.Signals[stop.name])
             if len(waiting) > 2 * processes:

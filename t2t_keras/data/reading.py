@@ -643,7 +643,8 @@ class Batches(SplitBatches):
         end = np.iinfo(np.int64).max if isinstance(self._plan, EndlessPlan) else len(self._plan)
         steps = tf.data.Dataset.range(start_step, end)
         # TensorFlow keeps every `numpy_function` for ever: not these, but the dataset holds the batches.
-        steps.batches, me = self, weakref.proxy(self)
+        steps.batches = self
+        me = weakref.proxy(self)
         plans = steps.map(
             lambda step: tf.numpy_function(lambda n: me._planned(n), [step], [tf.int64, tf.int32])
         )

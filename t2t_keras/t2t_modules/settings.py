@@ -54,7 +54,7 @@ class HParams:
         return key in vars(self)
 
     def parse(self, values: str) -> HParams:
-        """Applies T2T's overrides, "a=1,b=x,l=[1,2]"; what is None, or nested, gets Python's literals."""
+        """Applies T2T's overrides, "a=1,b=x,l=[1,2]"; one that was None, or nested, as Python's literals."""
         for item in settings.split_items(values):
             name, _, written = (part.strip() for part in item.partition("="))
             value: Any = written
