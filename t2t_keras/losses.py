@@ -16,10 +16,8 @@ from t2t_keras.errors import UserError
 from t2t_keras.ids import PAD_ID
 from t2t_keras.settings import HParams
 
-__all__ = [
-    *("TokenFit", "class_accuracy", "class_cross_entropy", "padded_cross_entropy"),
-    "token_accuracy",
-]
+__all__ = ["TokenFit", "class_accuracy", "class_cross_entropy", "padded_cross_entropy"]
+__all__ += ["token_accuracy"]
 
 
 def padded_cross_entropy(logits, labels, label_smoothing: float = 0.0):

@@ -13,10 +13,8 @@ from t2t_keras.errors import UserError, require_one_of
 from t2t_keras.settings import HParams
 from t2t_keras.t2t_names import snake_case
 
-__all__ = [
-    *("SGD", "Adafactor", "Adam", "AdamW", "Momentum", "MultistepAdam"),
-    *("create", "is_decayed", "with_weight_decay"),
-]
+__all__ = ["SGD", "Adafactor", "Adam", "AdamW", "Momentum", "MultistepAdam"]
+__all__ += ["create", "is_decayed", "with_weight_decay"]
 
 _Array = Any
 _Tensor = Any

@@ -5,16 +5,5 @@ from t2t_keras.checkpoints.names import t2t_variables
 from t2t_keras.checkpoints.run_directory import load_model, read_settings, write_settings
 from t2t_keras.checkpoints.t2t import is_whole, load_t2t, read, resolve, save_t2t
 
-__all__ = [
-    "average",
-    "is_whole",
-    "last_checkpoints",
-    "load_model",
-    "load_t2t",
-    "read",
-    "read_settings",
-    "resolve",
-    "save_t2t",
-    "t2t_variables",
-    "write_settings",
-]
+__all__ = ["average", "is_whole", "last_checkpoints", "load_model", "load_t2t", "read"]
+__all__ += ["read_settings", "resolve", "save_t2t", "t2t_variables", "write_settings"]

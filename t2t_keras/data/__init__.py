@@ -19,24 +19,7 @@ from t2t_keras.data.text_problem import (
 from t2t_keras.data.tfds import TfdsClassProblem, TfdsSelfProblem, TfdsTranslateProblem
 from t2t_keras.data.translate import TranslateProblem
 
-__all__ = [
-    "BatchOptions",
-    "Batches",
-    "ChoppedTextProblem",
-    "DatasetSplit",
-    "ParsingProblem",
-    "Problem",
-    "SpaceID",
-    "Text2ClassProblem",
-    "Text2SelfProblem",
-    "Text2TextProblem",
-    "TfdsClassProblem",
-    "TfdsSelfProblem",
-    "TfdsTranslateProblem",
-    "TranslateProblem",
-    "VocabType",
-    "batching_scheme",
-    "bucket_shapes",
-    "dataset",
-    "trim_padding",
-]
+__all__ = ["BatchOptions", "Batches", "ChoppedTextProblem", "DatasetSplit", "ParsingProblem"]
+__all__ += ["Problem", "SpaceID", "Text2ClassProblem", "Text2SelfProblem", "Text2TextProblem"]
+__all__ += ["TfdsClassProblem", "TfdsSelfProblem", "TfdsTranslateProblem", "TranslateProblem"]
+__all__ += ["VocabType", "batching_scheme", "bucket_shapes", "dataset", "trim_padding"]

@@ -28,27 +28,8 @@ from t2t_keras.layers.sublayers import (
     timing_signal,
 )
 
-__all__ = [
-    "BLOCK",
-    "AttentionMask",
-    "DecoderCache",
-    "Dropout",
-    "FeedForward",
-    "KeyValueCache",
-    "MultiHeadAttention",
-    "PositionEncoding",
-    "PrePostProcess",
-    "SharedEmbedding",
-    "Stack",
-    "TransformerDecoder",
-    "TransformerDecoderLayer",
-    "TransformerEncoder",
-    "TransformerEncoderLayer",
-    "TransformerLayer",
-    "causal_bias",
-    "keep_mask_scope",
-    "mask_bias",
-    "proximity_bias",
-    "segment_bias",
-    "timing_signal",
-]
+__all__ = ["BLOCK", "AttentionMask", "DecoderCache", "Dropout", "FeedForward", "KeyValueCache"]
+__all__ += ["MultiHeadAttention", "PositionEncoding", "PrePostProcess", "SharedEmbedding", "Stack"]
+__all__ += ["TransformerDecoder", "TransformerDecoderLayer", "TransformerEncoder"]
+__all__ += ["TransformerEncoderLayer", "TransformerLayer", "causal_bias", "keep_mask_scope"]
+__all__ += ["mask_bias", "proximity_bias", "segment_bias", "timing_signal"]

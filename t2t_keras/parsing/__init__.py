@@ -10,14 +10,5 @@ from t2t_keras.parsing.trees import (
     strip_for_parsing,
 )
 
-__all__ = [
-    "Repairs",
-    "Tree",
-    "linearize",
-    "parse_tree",
-    "read_tree_file",
-    "read_trees",
-    "repair_tree",
-    "strip_for_parsing",
-    "to_tree",
-]
+__all__ = ["Repairs", "Tree", "linearize", "parse_tree", "read_tree_file", "read_trees"]
+__all__ += ["repair_tree", "strip_for_parsing", "to_tree"]

@@ -7,16 +7,6 @@ from t2t_keras.training.run_checkpoint import RunCheckpoints
 from t2t_keras.training.train_step import TrainStep
 from t2t_keras.training.trainer import Trainer, TrainSettings
 
-__all__ = [
-    "EarlyStopping",
-    "Engine",
-    "EngineSettings",
-    "EvaluateOnDev",
-    "Evaluation",
-    "RunCheckpoints",
-    "SaveCheckpoints",
-    "TrainSettings",
-    "TrainStep",
-    "Trainer",
-    "prepare_fit",
-]
+__all__ = ["EarlyStopping", "Engine", "EngineSettings", "EvaluateOnDev", "Evaluation"]
+__all__ += ["RunCheckpoints", "SaveCheckpoints", "TrainSettings", "TrainStep", "Trainer"]
+__all__ += ["prepare_fit"]
