@@ -445,17 +445,10 @@ class TransformerDecoder(Stack):
     Args: see `Stack` and `TransformerLayer`.
 
     Call arguments:
-        x: [B, T, D].
-        memory: [B, S, D], the encoder's output; None if the decoder was built without one.
-        attention_mask: of self-attention: boolean or an `AttentionMask`, see `MultiHeadAttention`.
-            (`proximity` is the stack's.)
-        memory_mask: boolean [B, S], True where the source has a token. Keras fills in the mask that the
-            memory carries.
-        memory_attention_mask: of encoder-decoder attention, as `attention_mask`.
-        causal: True hides later positions, unless an `AttentionMask` or a cache is given.
+        x, memory: [B, T, D] and [B, S, D]; see `TransformerDecoderLayer`, also for all masks and `causal`.
+            (`proximity` of an `AttentionMask` is the stack's.)
         cache: a `DecoderCache` for a step of decoding: x is [B, K, D], and the cache alone hides keys.
         return_attention_weights: also return the weights of every layer.
-        mask, x_mask: boolean [B, T], True where there is a token. Keras fills in the mask that x carries.
 
     Returns:
         [B, T, D], or a triple of that, N tensors [B, H, T, T] and N (no memory: none) of [B, H, T, S].

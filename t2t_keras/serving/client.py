@@ -120,7 +120,7 @@ class TextClient:
 
     def _text(self, hypothesis) -> str:
         if not self.takes_examples:
-            return _string(hypothesis)
+            return _bytes(hypothesis, "surrogateescape").decode("utf-8", "ignore")
         if (ids := until_eos(hypothesis.tolist())) and min(ids) < 0:
             raise ValueError(f"an id of {min(ids)}")
         encoder = self.encoders["targets"]
@@ -129,10 +129,6 @@ class TextClient:
 
 def _bytes(text: str | bytes, errors: str = "surrogatepass") -> bytes:
     return text if isinstance(text, bytes) else text.encode("utf-8", errors)
-
-
-def _string(text: str | bytes) -> str:
-    return _bytes(text, "surrogateescape").decode("utf-8", "ignore")
 
 
 def connect(server: str, name: str, timeout: float = 10.0) -> _RestModel | _GrpcModel:
