@@ -290,12 +290,8 @@ class Transformer(TokenFit):
             mask = layers.AttentionMask(causal=True, nonpadding=real)
         else:
             mask = layers.AttentionMask(keys=real, segments=segments, nonpadding=real)
-        return self.encoder(
-            x,
-            attention_mask=mask,
-            training=training,
-            return_attention_weights=return_attention_weights,
-        )
+        how = {"training": training, "return_attention_weights": return_attention_weights}
+        return self.encoder(x, attention_mask=mask, **how)
 
     def decode(
         self,

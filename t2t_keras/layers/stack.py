@@ -300,12 +300,8 @@ class TransformerEncoder(Stack):
         own_mask = AttentionMask.of(attention_mask, x, x, mask, causal=causal, nonpadding=mask)
         kept = own_mask.nonpadding if self.remove_padding else None
         own_mask = dataclasses.replace(own_mask, proximity=self.proximity_bias, nonpadding=kept)
-        x, weights = self.run_layers(
-            x,
-            attention_mask=own_mask,
-            training=training,
-            return_attention_weights=return_attention_weights,
-        )
+        how = {"training": training, "return_attention_weights": return_attention_weights}
+        x, weights = self.run_layers(x, attention_mask=own_mask, **how)
         return (x, [own for (own,) in weights]) if return_attention_weights else x
 
     def get_config(self):
