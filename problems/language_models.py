@@ -259,9 +259,7 @@ def _article(page: str) -> str:
         return ""
     text = _replaced(content[1], "&lt;ref", "&lt;/ref&gt;", lambda inner: "")
     # What a link shows; nothing of those to categories and pictures.
-    text = _replaced(
-        text, "[[", "]]", lambda inner: "" if ":" in inner else inner.split("|", 1)[-1]
-    )
+    text = _replaced(text, "[[", "]]", lambda link: "" if ":" in link else link.split("|", 1)[-1])
     text = _replaced(text, "'''", "'''", lambda inner: inner)
     if len(text) <= 140:  # a redirect
         return ""

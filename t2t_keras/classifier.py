@@ -76,12 +76,10 @@ class TransformerClassifier(Transformer):
 
     def call(self, inputs, training=False, return_attention_weights=False, pool_padding=True):
         self.require_features(inputs)
-        source = inputs["inputs"]
-        x = self.encode(
-            source, training=training, return_attention_weights=return_attention_weights
-        )
+        ids = inputs["inputs"]
+        x = self.encode(ids, training=training, return_attention_weights=return_attention_weights)
         x, weights = x if return_attention_weights else (x, [])
-        counted = ops.ones_like(source) if pool_padding else source != PAD_ID
+        counted = ops.ones_like(ids) if pool_padding else ids != PAD_ID
         counted = ops.cast(counted, x.dtype)  # [B, S]
         number = ops.maximum(ops.sum(counted, 1, keepdims=True), 1)
         x = ops.einsum("bsd,bs->bd", x, counted / number)  # the mean: [B, S, D] -> [B, D]

@@ -204,10 +204,8 @@ def configure(*problems) -> None:
             "to use the data in --data_dir."
         )
     method, source = _source()
-    for problem in ours:
-        getattr(problem, method)(
-            **source, vocab_size=FLAGS.vocab_size, sentencepiece=_sentencepiece()
-        )
+    for each in ours:
+        getattr(each, method)(**source, vocab_size=FLAGS.vocab_size, sentencepiece=_sentencepiece())
 
 
 def _source() -> tuple[str, dict[str, Any]]:

@@ -26,7 +26,7 @@ from t2t_keras.ids import EOS_ID
 from t2t_keras.text import ClassLabelEncoder, SubwordTextEncoder, iterate_lines
 from t2t_keras.text.lines import warn_once
 
-Sample = dict[str, Any]
+Samples = Iterator[dict[str, Any]]
 
 # Samples from text files
 
@@ -41,7 +41,7 @@ def txt_line_sharded_iterator(txt_pattern: str) -> Iterator[str]:
     return chain.from_iterable(map(txt_line_iterator, sorted(glob.glob(txt_pattern))))
 
 
-def _side_by_side(fields: list[str], paths: list[str], read=txt_line_iterator) -> Iterator[Sample]:
+def _side_by_side(fields: list[str], paths: list[str], read=txt_line_iterator) -> Samples:
     """Yields a line of each file by its field, up to the end of the shortest, as T2T does."""
     for lines in zip_longest(*map(read, paths)):
         if None in lines:
@@ -51,19 +51,17 @@ def _side_by_side(fields: list[str], paths: list[str], read=txt_line_iterator) -
         yield dict(zip(fields, lines, strict=True))
 
 
-def text2self_txt_iterator(txt_path: str) -> Iterator[Sample]:
+def text2self_txt_iterator(txt_path: str) -> Samples:
     """Yields {"targets": line}."""
     return _side_by_side(["targets"], [txt_path])
 
 
-def text2text_txt_iterator(source_txt_path: str, target_txt_path: str) -> Iterator[Sample]:
+def text2text_txt_iterator(source_txt_path: str, target_txt_path: str) -> Samples:
     """Yields {"inputs": line, "targets": line} of two files."""
     return _side_by_side(["inputs", "targets"], [source_txt_path, target_txt_path])
 
 
-def text2text_txt_sharded_iterator(
-    source_txt_pattern: str, target_txt_pattern: str
-) -> Iterator[Sample]:
+def text2text_txt_sharded_iterator(source_txt_pattern: str, target_txt_pattern: str) -> Samples:
     """Yields {"inputs": line, "targets": line} of all files that match two patterns."""
     patterns = [source_txt_pattern, target_txt_pattern]
     return _side_by_side(["inputs", "targets"], patterns, txt_line_sharded_iterator)
@@ -71,21 +69,19 @@ def text2text_txt_sharded_iterator(
 
 def text2text_distill_iterator(
     source_txt_path: str, target_txt_path: str, distill_txt_path: str
-) -> Iterator[Sample]:
+) -> Samples:
     """Yields {"inputs": line, "targets": line, "dist_targets": line} of three files."""
     paths = [source_txt_path, target_txt_path, distill_txt_path]
     return _side_by_side(["inputs", "targets", "dist_targets"], paths)
 
 
-def text2text_txt_iterator_with_index(
-    source_txt_path: str, target_txt_path: str
-) -> Iterator[Sample]:
+def text2text_txt_iterator_with_index(source_txt_path: str, target_txt_path: str) -> Samples:
     """Yields the samples of `text2text_txt_iterator` with their number, "idx"."""
     for i, sample in enumerate(text2text_txt_iterator(source_txt_path, target_txt_path)):
         yield sample | {"idx": [i]}
 
 
-def text2text_txt_tab_iterator(txt_path: str) -> Iterator[Sample]:
+def text2text_txt_tab_iterator(txt_path: str) -> Samples:
     """Yields {"inputs": text, "targets": text} of lines with a tab in between."""
     read = txt_line_sharded_iterator if txt_path.endswith("*") else txt_line_iterator
     for inputs, tab, targets in (line.partition("\t") for line in read(txt_path)):
@@ -95,7 +91,7 @@ def text2text_txt_tab_iterator(txt_path: str) -> Iterator[Sample]:
 
 def text2class_txt_iterator(
     source_txt_path: str, label_txt_path: str, class_strs: Sequence[str] | None = None
-) -> Iterator[Sample]:
+) -> Samples:
     """Yields {"inputs": line, "label": number} of a text and a file of numbers, or of `class_strs`."""
     encoder = ClassLabelEncoder(class_strs) if class_strs else None
     for sample in text2text_txt_iterator(source_txt_path, label_txt_path):
@@ -104,15 +100,13 @@ def text2class_txt_iterator(
         yield {"inputs": sample["inputs"], "label": int(label) if str(label).isdecimal() else label}
 
 
-def text2real_txt_iterator(source_txt_path: str, target_txt_path: str) -> Iterator[Sample]:
+def text2real_txt_iterator(source_txt_path: str, target_txt_path: str) -> Samples:
     """Yields {"inputs": line, "targets": numbers} of a text and a file of numbers."""
     for sample in text2text_txt_iterator(source_txt_path, target_txt_path):
         yield sample | {"targets": [float(number) for number in sample["targets"].split()]}
 
 
-def text2text_txt_iterator_with_label(
-    source_txt_path: str, target_txt_path: str
-) -> Iterator[Sample]:
+def text2text_txt_iterator_with_label(source_txt_path: str, target_txt_path: str) -> Samples:
     """Yields the samples of two files with the "extra_label" at the end of a target's line."""
     for sample in text2text_txt_iterator(source_txt_path, target_txt_path):
         text, label = _text_and_label(sample["targets"])
@@ -138,7 +132,7 @@ def text2text_generate_encoded(
     has_inputs: bool = True,
     inputs_prefix: str = "",
     targets_prefix: str = "",
-) -> Iterator[Sample]:
+) -> Samples:
     """Yields samples with ids, which end in `EOS_ID`, in place of the texts of "inputs" and "targets"."""
     sides = [("inputs", vocab, inputs_prefix)] * has_inputs
     sides.append(("targets", targets_vocab or vocab, targets_prefix))
@@ -149,7 +143,7 @@ def text2text_generate_encoded(
 
 def bi_vocabs_token_generator(
     source_path: str, target_path: str, source_vocab: Any, target_vocab: Any, eos: int | None = None
-) -> Iterator[Sample]:
+) -> Samples:
     """Yields the ids of two files, which end in `eos` if given."""
     ends = [] if eos is None else [eos]
     encoders = {"inputs": source_vocab, "targets": target_vocab}
@@ -159,7 +153,7 @@ def bi_vocabs_token_generator(
 
 def token_generator(
     source_path: str, target_path: str, token_vocab: Any, eos: int | None = None
-) -> Iterator[Sample]:
+) -> Samples:
     """Yields the ids of two files, with one vocabulary."""
     return bi_vocabs_token_generator(source_path, target_path, token_vocab, token_vocab, eos)
 

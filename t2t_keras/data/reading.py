@@ -578,9 +578,8 @@ class Batches(SplitBatches):
         lengths = functools.reduce(np.maximum, sides.values())
         if hp.prepend_mode != "none":
             lengths = sides["inputs"] + 1 + sides["targets"]
-        self._plan = plan(
-            lengths, self.buckets, seed, shuffle, shuffle and hp.batch_shuffle_size > 0
-        )
+        mix = shuffle and hp.batch_shuffle_size > 0
+        self._plan = plan(lengths, self.buckets, seed, shuffle, mix)
         self.examples: int = self._plan.examples
         """The number of examples in an epoch."""
         if not self.examples:

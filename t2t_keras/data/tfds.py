@@ -149,9 +149,7 @@ class TfdsSource(PairSource):
                 yield [[text.decode("utf-8").strip() for text in texts] for texts in each]
 
 
-def _record_columns(
-    instructions: Sequence[Any], languages: Sequence[str], k: int
-) -> Iterator[Iterable]:
+def _record_columns(instructions: Sequence, languages: Sequence[str], k: int) -> Iterator[Iterable]:
     """Reads the TFRecord files directly: TFDS parses one example at a time, ten times slower."""
     import tensorflow as tf
 

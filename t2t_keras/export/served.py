@@ -244,14 +244,9 @@ class _Parts:
 
         empty = [tf.zeros([0, len(names)])]
         (rows_p,) = in_batches(run, lengths, empty, most_rows=self.rows, most_tokens=self.tokens)
-        values, classes = tf.math.top_k(rows_p, len(names))
+        p, classes = tf.math.top_k(rows_p, len(names))
         labels = tf.gather(tf.constant(names), classes)
-        return {
-            "label": labels[:, 0],
-            "labels": labels,
-            "probabilities": values,
-            "truncated": truncated,
-        }
+        return {"label": labels[:, 0], "labels": labels, "probabilities": p, "truncated": truncated}
 
     def translate_ids(self, source_ids):
         result, truncated = self.translate_rows(_without_padding(source_ids))

@@ -144,14 +144,14 @@ class MultiHeadAttention(SettingsLayer):
         carried = memory_mask if has_memory else mask if query_mask is None else query_mask
         keys, sizes = memory if has_memory else query, _sizes(query)
         if cache is None or cache.joint_kernel is None:
-            queries = self._heads(self.q, query, sizes, self.key_scale)
+            q = self._heads(self.q, query, sizes, self.key_scale)
             seen = (of_memory and cache.kept) or self.keys_and_values(keys)
         else:
             # In a decoding step one product of [B*T, D] is faster than three small ones.
             joint = multiply(ops.reshape(query, (-1, query.shape[-1])), cache.joint_kernel)
             heads = (*sizes, 3, self.num_heads, self.k.units // self.num_heads)
             joint = moved(ops.reshape(joint, heads), 1, 3)  # [B*T, 3 K] -> [B, 3, H, T, C]
-            queries, *new = ops.unstack(joint, 3, 1)
+            q, *new = ops.unstack(joint, 3, 1)
             seen = dict(zip(("k", "v"), new, strict=True))
         if of_memory:
             cache.kept = seen
@@ -164,9 +164,7 @@ class MultiHeadAttention(SettingsLayer):
         keys = keys if cache is None else seen["k"]
         attention_mask = AttentionMask.of(attention_mask, query, keys, carried)
         attention_mask = self.prepare(attention_mask, query, keys)
-        context, weights = self.attend(
-            queries, seen["k"], seen["v"], attention_mask, training=training
-        )
+        context, weights = self.attend(q, seen["k"], seen["v"], attention_mask, training=training)
         rows = moved(context, 2, 1)  # [B, H, T, C] -> [B, T, H, C]
         rows = flattened(rows, rows.shape[2] * rows.shape[3], training)
         output = dense(self.output_transform, rows)
