@@ -13,11 +13,15 @@ if TYPE_CHECKING:
 
 __version__ = "0.2.0"
 
-_IN = {"Transformer": "transformer", "TransformerClassifier": "classifier", "load": "trained_model"}
+_FROM = {
+    "Transformer": "transformer",
+    "TransformerClassifier": "classifier",
+    "load": "trained_model",
+}
 """Names exported here that are not modules, and the module of each."""
 
 __all__ = [
-    *("__version__", *_IN),
+    *("__version__", *_FROM),
     *("checkpoints", "data", "decoding", "errors", "export", "hparams", "inspection", "layers"),
     *("losses", "metrics", "optimizers", "parsing", "problems", "registry", "schedules"),
     *("serving", "settings", "t2t_modules", "text", "training", "transformer"),
@@ -28,10 +32,10 @@ def __getattr__(name: str) -> Any:
     if name not in __all__:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     # A .keras file may name their classes: `keras.models.load_model` then knows them.
-    also = ["classifier", "optimizers"] * (name in _IN)
-    for part in [*also, _IN.get(name, name)]:
+    also = ["classifier", "optimizers"] * (name in _FROM)
+    for part in [*also, _FROM.get(name, name)]:
         module = importlib.import_module(f"{__name__}.{part}")
-    return getattr(module, name) if name in _IN else module
+    return getattr(module, name) if name in _FROM else module
 
 
 def __dir__() -> list[str]:

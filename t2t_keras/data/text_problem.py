@@ -30,7 +30,7 @@ from t2t_keras.text.lines import decompressed
 from t2t_keras.text.sentencepiece import MODEL_TYPES
 
 Samples = Iterator[dict[str, Any]]
-Coded = Iterator[dict[str, list[int]]]
+Encoded = Iterator[dict[str, list[int]]]
 _COUNT = declare(0, at_least(0))
 
 
@@ -192,7 +192,9 @@ class Text2TextProblem(Problem):
         """Hook: returns the encoder of each side for generating data; builds the vocabulary if absent."""
         return dict.fromkeys(self.text_fields, self.get_or_create_vocab(data_dir, tmp_dir))
 
-    def generate_encoded_samples(self, data_dir: PathLike, tmp_dir: PathLike, split: str) -> Coded:
+    def generate_encoded_samples(
+        self, data_dir: PathLike, tmp_dir: PathLike, split: str
+    ) -> Encoded:
         """Yields `{"inputs": ids, "targets": ids}`, each ending in `EOS_ID`.
 
         If a subclass overrides this, `generate_data` encodes in a single process.
@@ -419,7 +421,9 @@ class ChoppedTextProblem(Text2SelfProblem):
         documents = self.documents(tmp_dir, DatasetSplit.TRAIN)
         return _first_characters(documents, self.max_chars_for_vocab)
 
-    def generate_encoded_samples(self, data_dir: PathLike, tmp_dir: PathLike, split: str) -> Coded:
+    def generate_encoded_samples(
+        self, data_dir: PathLike, tmp_dir: PathLike, split: str
+    ) -> Encoded:
         """Yields `{"targets": ids}` with `sequence_length` ids, fewer in the last example."""
         encoder = self.get_or_create_vocab(data_dir, tmp_dir)
         samples = self.generate_samples(data_dir, tmp_dir, split)
@@ -472,7 +476,9 @@ class Text2ClassProblem(SingleTextProblem):
             features["targets"] = text.ClassLabelEncoder(self.class_labels(self._data_dir))
         return super().orient(features)
 
-    def generate_encoded_samples(self, data_dir: PathLike, tmp_dir: PathLike, split: str) -> Coded:
+    def generate_encoded_samples(
+        self, data_dir: PathLike, tmp_dir: PathLike, split: str
+    ) -> Encoded:
         """Yields `{"inputs": ids, ending in EOS_ID, "targets": [class number]}`."""
         encoder = self.get_or_create_vocab(data_dir, tmp_dir)
         samples = self.generate_samples(data_dir, tmp_dir, split)
@@ -511,7 +517,9 @@ class TextConcat2ClassProblem(Text2ClassProblem):
         for number, sample in enumerate(whole, start=1):
             yield from sample["inputs"][: 1 if number >= most else None]
 
-    def generate_encoded_samples(self, data_dir: PathLike, tmp_dir: PathLike, split: str) -> Coded:
+    def generate_encoded_samples(
+        self, data_dir: PathLike, tmp_dir: PathLike, split: str
+    ) -> Encoded:
         samples = self.generate_samples(data_dir, tmp_dir, split)
         encode = self.get_or_create_vocab(data_dir, tmp_dir).encode
         joint = encode(self.CONCAT_TOKEN)[:1]
