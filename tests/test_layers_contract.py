@@ -4,19 +4,7 @@ import numpy as np
 import pytest
 from layer_checks import check_layer, random_tensor
 
-from t2t_keras.layers import (
-    Dropout,
-    FeedForward,
-    MultiHeadAttention,
-    PositionEncoding,
-    PrePostProcess,
-    SharedEmbedding,
-    TransformerDecoder,
-    TransformerDecoderLayer,
-    TransformerEncoder,
-    TransformerEncoderLayer,
-    timing_signal,
-)
+from t2t_keras import layers
 
 X = random_tensor(2, 5, 8)
 RESIDUAL = random_tensor(2, 5, 8, seed=1)
@@ -45,28 +33,28 @@ OTHER_CHANNELS = {**POSTNORM, "key_channels": 4, "value_channels": 12}
 @pytest.mark.parametrize(
     ("layer", "settings", "inputs", "weights", "call"),
     [
-        (MultiHeadAttention, {"num_heads": 4, "key_channels": 4, "value_channels": 12}, (X, random_tensor(2, 3, 12)), 4, WITH_WEIGHTS),
-        (MultiHeadAttention, {"num_heads": 2, "max_relative_position": 2}, (X,), 6, WITH_WEIGHTS),
-        (MultiHeadAttention, {"num_heads": 2, "dropout": 0.1, "dropout_broadcast_dims": (0, 1)}, (X,), 4, WITH_WEIGHTS),
-        (MultiHeadAttention, {"num_heads": 2}, (X,), 4, {}),
-        (TransformerEncoderLayer, EVERYTHING, (X,), 14, WITH_WEIGHTS),
-        (TransformerEncoder, {**SMALL, "num_layers": 2}, (X,), 26, WITH_WEIGHTS),
-        (TransformerEncoder, {**POSTNORM, "num_layers": 1, "remove_padding": True}, (X,), 12, WITH_WEIGHTS),
-        (TransformerEncoder, {**SMALL, "num_layers": 0}, (X,), 2, WITH_WEIGHTS),
-        (TransformerDecoderLayer, OTHER_CHANNELS, (X, MEMORY), 18, WITH_WEIGHTS),
-        (TransformerDecoderLayer, {**SMALL, "max_relative_position": 2, "attention_dropout": 0.1}, (X, MEMORY), 20, WITH_WEIGHTS),
-        (TransformerDecoder, {**SMALL, "num_layers": 2}, (X, MEMORY), 38, WITH_WEIGHTS),
-        (TransformerDecoder, {**POSTNORM, "num_layers": 1}, (X, random_tensor(2, 3, 6)), 18, {}),
-        (FeedForward, {"filter_size": 3, "dropout": 0.2, "dropout_broadcast_dims": (1,)}, (X,), 4, {}),
-        (PrePostProcess, {"sequence": "n"}, (X,), 2, {}),
-        (PrePostProcess, {"sequence": "dan", "dropout": 0.1, "norm_epsilon": 1e-3}, (X, RESIDUAL), 2, {}),
-        (PrePostProcess, {"sequence": "da", "dropout": 0.1, "dropout_broadcast_dims": (1,)}, (X, RESIDUAL), 0, {}),
-        (SharedEmbedding, EMBEDDING, (IDS,), 1, {}),
-        (SharedEmbedding, {**EMBEDDING, "scale_by_sqrt_depth": False}, (IDS,), 1, {}),
-        (PositionEncoding, {}, (X,), 0, {}),
-        (PositionEncoding, {"kind": "timing_paper"}, (X,), 0, {}),
-        (PositionEncoding, {"kind": "emb", "max_length": 3}, (X,), 1, {}),
-        *((Dropout, {"rate": 0.3, "broadcast_dims": dims}, (X,), 0, {}) for dims in ((), (0, 1), (-1,))),
+        (layers.MultiHeadAttention, {"num_heads": 4, "key_channels": 4, "value_channels": 12}, (X, random_tensor(2, 3, 12)), 4, WITH_WEIGHTS),
+        (layers.MultiHeadAttention, {"num_heads": 2, "max_relative_position": 2}, (X,), 6, WITH_WEIGHTS),
+        (layers.MultiHeadAttention, {"num_heads": 2, "dropout": 0.1, "dropout_broadcast_dims": (0, 1)}, (X,), 4, WITH_WEIGHTS),
+        (layers.MultiHeadAttention, {"num_heads": 2}, (X,), 4, {}),
+        (layers.TransformerEncoderLayer, EVERYTHING, (X,), 14, WITH_WEIGHTS),
+        (layers.TransformerEncoder, {**SMALL, "num_layers": 2}, (X,), 26, WITH_WEIGHTS),
+        (layers.TransformerEncoder, {**POSTNORM, "num_layers": 1, "remove_padding": True}, (X,), 12, WITH_WEIGHTS),
+        (layers.TransformerEncoder, {**SMALL, "num_layers": 0}, (X,), 2, WITH_WEIGHTS),
+        (layers.TransformerDecoderLayer, OTHER_CHANNELS, (X, MEMORY), 18, WITH_WEIGHTS),
+        (layers.TransformerDecoderLayer, {**SMALL, "max_relative_position": 2, "attention_dropout": 0.1}, (X, MEMORY), 20, WITH_WEIGHTS),
+        (layers.TransformerDecoder, {**SMALL, "num_layers": 2}, (X, MEMORY), 38, WITH_WEIGHTS),
+        (layers.TransformerDecoder, {**POSTNORM, "num_layers": 1}, (X, random_tensor(2, 3, 6)), 18, {}),
+        (layers.FeedForward, {"filter_size": 3, "dropout": 0.2, "dropout_broadcast_dims": (1,)}, (X,), 4, {}),
+        (layers.PrePostProcess, {"sequence": "n"}, (X,), 2, {}),
+        (layers.PrePostProcess, {"sequence": "dan", "dropout": 0.1, "norm_epsilon": 1e-3}, (X, RESIDUAL), 2, {}),
+        (layers.PrePostProcess, {"sequence": "da", "dropout": 0.1, "dropout_broadcast_dims": (1,)}, (X, RESIDUAL), 0, {}),
+        (layers.SharedEmbedding, EMBEDDING, (IDS,), 1, {}),
+        (layers.SharedEmbedding, {**EMBEDDING, "scale_by_sqrt_depth": False}, (IDS,), 1, {}),
+        (layers.PositionEncoding, {}, (X,), 0, {}),
+        (layers.PositionEncoding, {"kind": "timing_paper"}, (X,), 0, {}),
+        (layers.PositionEncoding, {"kind": "emb", "max_length": 3}, (X,), 1, {}),
+        *((layers.Dropout, {"rate": 0.3, "broadcast_dims": dims}, (X,), 0, {}) for dims in ((), (0, 1), (-1,))),
     ],
 )  # fmt: skip
 def test_contract(layer, settings, inputs, weights, call, tmp_path):
@@ -74,11 +62,11 @@ def test_contract(layer, settings, inputs, weights, call, tmp_path):
 
 
 def attention(*inputs, **settings):
-    return lambda: MultiHeadAttention(**settings)(*inputs)
+    return lambda: layers.MultiHeadAttention(**settings)(*inputs)
 
 
 def encoder(**settings):
-    return lambda: TransformerEncoder(**{**SMALL, "num_layers": 1, **settings})(X)
+    return lambda: layers.TransformerEncoder(**{**SMALL, "num_layers": 1, **settings})(X)
 
 
 @pytest.mark.parametrize(
@@ -91,15 +79,15 @@ def encoder(**settings):
         (attention(X, num_heads=0), "num_heads must be 1 or more, got 0"),
         (encoder(filter_size=0), "filter_size must be 1 or more, got 0"),
         (encoder(num_layers=-1), "num_layers must be 0 or more, got -1"),
-        (lambda: PrePostProcess(sequence="nn"), "letters of n, d, a .* got 'nn'"),
-        (lambda: PrePostProcess(sequence="nad n"), "letters of n, d, a .* got 'nad n'"),
-        (lambda: PrePostProcess(sequence="None"), "letters of n, d, a .* got 'None'"),
-        (lambda: PrePostProcess(sequence="da")(X), "adds a residual, but none was given"),
-        (lambda: Dropout(-0.1), r"must be in \[0, 1\), got -0.1"),
-        (lambda: Dropout(1.0), r"must be in \[0, 1\), got 1.0"),
-        (lambda: PositionEncoding(kind="sine"), "of timing, timing_paper, emb, got 'sine'"),
-        (lambda: PositionEncoding(kind="emb"), "max_length of 1 or more, got 0"),
-        (lambda: timing_signal(3, 8, kind="emb"), "one of timing, timing_paper, got 'emb'"),
+        (lambda: layers.PrePostProcess(sequence="nn"), "letters of n, d, a .* got 'nn'"),
+        (lambda: layers.PrePostProcess(sequence="nad n"), "letters of n, d, a .* got 'nad n'"),
+        (lambda: layers.PrePostProcess(sequence="None"), "letters of n, d, a .* got 'None'"),
+        (lambda: layers.PrePostProcess(sequence="da")(X), "adds a residual, but none was given"),
+        (lambda: layers.Dropout(-0.1), r"must be in \[0, 1\), got -0.1"),
+        (lambda: layers.Dropout(1.0), r"must be in \[0, 1\), got 1.0"),
+        (lambda: layers.PositionEncoding(kind="sine"), "of timing, timing_paper, emb, got 'sine'"),
+        (lambda: layers.PositionEncoding(kind="emb"), "max_length of 1 or more, got 0"),
+        (lambda: layers.timing_signal(3, 8, kind="emb"), "one of timing, timing_paper, got 'emb'"),
     ],
 )  # fmt: skip
 def test_wrong_settings(make, wanted):
@@ -109,8 +97,8 @@ def test_wrong_settings(make, wanted):
 
 def test_neighborhoods_of_0_1_0():
     """A layer in a file of 0.1.0 has a neighborhood, which must be 0."""
-    config = TransformerEncoderLayer(**SMALL).get_config()
-    again = TransformerEncoderLayer.from_config({**config, "neighborhood": 0})
+    config = layers.TransformerEncoderLayer(**SMALL).get_config()
+    again = layers.TransformerEncoderLayer.from_config({**config, "neighborhood": 0})
     assert again.get_config() == config
     with pytest.raises(TypeError, match="neighborhood"):
-        TransformerEncoderLayer.from_config({**config, "neighborhood": 3})
+        layers.TransformerEncoderLayer.from_config({**config, "neighborhood": 3})

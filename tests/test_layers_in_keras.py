@@ -8,15 +8,7 @@ import pytest
 from layer_checks import random_tensor
 from toy import python
 
-from t2t_keras.layers import (
-    AttentionMask,
-    MultiHeadAttention,
-    TransformerDecoder,
-    TransformerDecoderLayer,
-    TransformerEncoder,
-    TransformerEncoderLayer,
-    keep_mask_scope,
-)
+from t2t_keras import layers
 from t2t_keras.layers.sublayers import SeededMasks
 
 X, MEMORY = random_tensor(2, 5, 8), random_tensor(2, 3, 8, seed=1)
@@ -40,7 +32,7 @@ def mask_of(x):
 
 def pair():
     """Our attention and Keras's own with the same kernels."""
-    ours = MultiHeadAttention(num_heads=2)
+    ours = layers.MultiHeadAttention(num_heads=2)
     ours(X, MEMORY)
     theirs = keras.layers.MultiHeadAttention(num_heads=2, key_dim=4, use_bias=False)
     theirs(X, MEMORY)
@@ -81,13 +73,13 @@ def test_masks_that_tensors_carry_are_kerass():
 
 
 ALL = [
-    (MultiHeadAttention, {"num_heads": 2}, False),
-    (MultiHeadAttention, {"num_heads": 2}, True),
-    (TransformerEncoderLayer, SMALL, False),
-    (TransformerEncoder, STACK, False),
-    (TransformerDecoderLayer, SMALL, False),
-    (TransformerDecoderLayer, SMALL, True),
-    (TransformerDecoder, STACK, True),
+    (layers.MultiHeadAttention, {"num_heads": 2}, False),
+    (layers.MultiHeadAttention, {"num_heads": 2}, True),
+    (layers.TransformerEncoderLayer, SMALL, False),
+    (layers.TransformerEncoder, STACK, False),
+    (layers.TransformerDecoderLayer, SMALL, False),
+    (layers.TransformerDecoderLayer, SMALL, True),
+    (layers.TransformerDecoder, STACK, True),
 ]
 
 
@@ -96,7 +88,9 @@ def test_the_mask_of_an_output_is_the_querys(layer_class, settings, has_memory):
     given = (embedded(IDS), embedded(SOURCE))[: 1 + has_memory]
     output = layer_class(**settings)(*given)
     np.testing.assert_array_equal(mask_of(output), IDS > 0)
-    pairs = np.ones((2, 5, 3 if has_memory and layer_class is MultiHeadAttention else 5), bool)
+    pairs = np.ones(
+        (2, 5, 3 if has_memory and layer_class is layers.MultiHeadAttention else 5), bool
+    )
     output = layer_class(**settings)(*given, attention_mask=pairs)
     assert keras.layers.GlobalAveragePooling1D()(output).shape == (2, 8)
     symbols = [keras.Input((None,), dtype="int32") for _ in given]
@@ -144,12 +138,12 @@ def called(layer_class, settings, *tensors, **call):
 
 
 def then(layer_class, first, second):
-    layer = layer_class(**(SMALL if layer_class is TransformerDecoderLayer else STACK))
+    layer = layer_class(**(SMALL if layer_class is layers.TransformerDecoderLayer else STACK))
     layer(*first)
     return lambda: layer(*second)
 
 
-ATTENTION = MultiHeadAttention, {"num_heads": 2}
+ATTENTION = layers.MultiHeadAttention, {"num_heads": 2}
 
 
 @pytest.mark.parametrize(
@@ -162,10 +156,10 @@ ATTENTION = MultiHeadAttention, {"num_heads": 2}
         (called(*ATTENTION, X, MEMORY, mask=np.ones((2, 3), bool)), "with a memory, give memory_mask"),
         (called(*ATTENTION, random_tensor(2, 3, 5, 8)), r"query must be \[B, T, D\], got shape \(2, 3, 5, 8\)"),
         (called(*ATTENTION, X, random_tensor(2, 8)), r"memory must be \[B, S, D\], got shape \(2, 8\)"),
-        (called(TransformerEncoder, STACK, random_tensor(2, 3, 5, 8)), r"\[B, T, D\]"),
-        (called(TransformerDecoder, STACK, X, attention_mask=np.ones((2, 4, 4), bool)), "mask must broadcast"),
-        (then(TransformerDecoderLayer, (X, MEMORY), (X,)), "built with memory but called without it"),
-        (then(TransformerDecoderLayer, (X,), (X, MEMORY)), "built without memory but called with it"),
+        (called(layers.TransformerEncoder, STACK, random_tensor(2, 3, 5, 8)), r"\[B, T, D\]"),
+        (called(layers.TransformerDecoder, STACK, X, attention_mask=np.ones((2, 4, 4), bool)), "mask must broadcast"),
+        (then(layers.TransformerDecoderLayer, (X, MEMORY), (X,)), "built with memory but called without it"),
+        (then(layers.TransformerDecoderLayer, (X,), (X, MEMORY)), "built without memory but called with it"),
     ],
 )  # fmt: skip
 def test_what_is_not_taken_is_an_error_in_words(call, words):
@@ -174,10 +168,10 @@ def test_what_is_not_taken_is_an_error_in_words(call, words):
 
 
 def test_an_attention_mask_says_all():
-    assert TransformerDecoder(**STACK)(X, return_attention_weights=True)[2] == []
-    layer, carried = MultiHeadAttention(num_heads=2), embedded(IDS)
+    assert layers.TransformerDecoder(**STACK)(X, return_attention_weights=True)[2] == []
+    layer, carried = layers.MultiHeadAttention(num_heads=2), embedded(IDS)
     bare = keras.ops.convert_to_tensor(array(carried))
-    everything = layer(carried, attention_mask=AttentionMask())
+    everything = layer(carried, attention_mask=layers.AttentionMask())
     np.testing.assert_allclose(array(everything), array(layer(bare)), atol=1e-6)
 
 
@@ -185,7 +179,7 @@ def test_with_remat_a_layer_is_computed_again_with_the_same_dropout_masks():
     def trained(remat):
         keras.utils.set_random_seed(1)
         rates = dict.fromkeys(("prepostprocess_dropout", "attention_dropout", "relu_dropout"), 0.4)
-        encoder = TransformerEncoder(num_layers=1, remat=True, **SMALL, **rates)
+        encoder = layers.TransformerEncoder(num_layers=1, remat=True, **SMALL, **rates)
         x = keras.Input((None, 8))
         model = keras.Model(x, encoder(x))
         model.compile("sgd", "mse")
@@ -196,7 +190,7 @@ def test_with_remat_a_layer_is_computed_again_with_the_same_dropout_masks():
             calls.append(1)
             if remat:
                 return call(*args, **kwargs)
-            with keep_mask_scope(SeededMasks(encoder.mask_seed)):
+            with layers.keep_mask_scope(SeededMasks(encoder.mask_seed)):
                 return call(*args, **kwargs)
 
         layer.call = counted

@@ -5,18 +5,7 @@ import numpy as np
 import pytest
 from layer_checks import assert_same, random_tensor
 
-from t2t_keras.layers import (
-    AttentionMask,
-    DecoderCache,
-    MultiHeadAttention,
-    SharedEmbedding,
-    TransformerDecoder,
-    TransformerDecoderLayer,
-    TransformerEncoder,
-    TransformerEncoderLayer,
-    mask_bias,
-    proximity_bias,
-)
+from t2t_keras import layers
 
 X = random_tensor(2, 5, 8)
 MEMORY = random_tensor(2, 3, 8, seed=1)
@@ -27,45 +16,50 @@ POSTNORM = {"preprocess_sequence": "none", "postprocess_sequence": "dan"}
 WITH_WEIGHTS = {"return_attention_weights": True}
 
 
-class OnlyMe(MultiHeadAttention):
+class OnlyMe(layers.MultiHeadAttention):
     def logit_bias(self, mask, query, keys):
         return -1e9 * (1 - np.eye(5, dtype="float32"))
 
 
-class OneOfThree(TransformerEncoderLayer):
+class OneOfThree(layers.TransformerEncoderLayer):
     def attention(self, name):
-        return (OnlyMe if self.name == "layer_1" else MultiHeadAttention)(num_heads=2, name=name)
+        return (OnlyMe if self.name == "layer_1" else layers.MultiHeadAttention)(
+            num_heads=2, name=name
+        )
 
 
 def test_each_attention_of_a_stack_has_its_own_bias():
-    encoder_class = type("Own", (TransformerEncoder,), {"layer_class": OneOfThree})
+    encoder_class = type("Own", (layers.TransformerEncoder,), {"layer_class": OneOfThree})
     weights = np.asarray(encoder_class(num_layers=3, **SMALL)(X, **WITH_WEIGHTS)[1])
     assert [np.allclose(w, np.eye(5)) for w in weights] == [False, True, False]
 
 
 @pytest.mark.parametrize(
     "embedding",
-    [keras.layers.Embedding(9, 8, mask_zero=True), SharedEmbedding(vocab_size=9, hidden_size=8)],
+    [
+        keras.layers.Embedding(9, 8, mask_zero=True),
+        layers.SharedEmbedding(vocab_size=9, hidden_size=8),
+    ],
 )
 def test_an_implicit_mask_equals_an_explicit_one(embedding):
     ids, source = np.array([[3, 4, 5, 0, 0], [1, 2, 6, 7, 8]]), np.array([[3, 4, 0], [5, 0, 0]])
     carried, memory = embedding(ids), embedding(source)
     bare, bare_memory = np.asarray(carried), np.asarray(memory)
     whole = {**SMALL, "num_layers": 2}
-    encoder = TransformerEncoder(remove_padding=True, **whole)
-    for layer in (encoder, TransformerEncoderLayer(**SMALL)):
+    encoder = layers.TransformerEncoder(remove_padding=True, **whole)
+    for layer in (encoder, layers.TransformerEncoderLayer(**SMALL)):
         assert_same(layer(carried), layer(bare, mask=ids != 0), atol=1e-6)
         assert np.abs(np.asarray(layer(bare)) - np.asarray(layer(carried))).max() > 1e-4
-    for layer in (TransformerDecoder(**whole), TransformerDecoderLayer(**SMALL)):
+    for layer in (layers.TransformerDecoder(**whole), layers.TransformerDecoderLayer(**SMALL)):
         explicit = layer(X, bare_memory, memory_mask=source != 0, **WITH_WEIGHTS)
         assert_same(layer(X, memory, **WITH_WEIGHTS), explicit, atol=1e-6)
-        by_bias = AttentionMask(bias=mask_bias(source != 0))
+        by_bias = layers.AttentionMask(bias=layers.mask_bias(source != 0))
         by_bias = layer(X, bare_memory, memory_attention_mask=by_bias, **WITH_WEIGHTS)
         assert_same(by_bias, explicit, atol=1e-6)
 
 
 def test_no_token_sees_padding_nor_in_a_causal_encoder_later_tokens():
-    encoder = TransformerEncoder(num_layers=2, **SMALL)
+    encoder = layers.TransformerEncoder(num_layers=2, **SMALL)
     later = np.tile([False, False, False, True, True], (2, 1))
     for changed, call in ((~MASK, {"mask": MASK}), (later, {"causal": True})):
         other = np.where(changed[..., None], -X, X)
@@ -74,14 +68,16 @@ def test_no_token_sees_padding_nor_in_a_causal_encoder_later_tokens():
         assert np.abs(ours[changed] - theirs[changed]).max() > 1e-3
 
 
-PACKED = AttentionMask(segments=np.array([[1, 1, 2, 0, 0], [1, 2, 2, 2, 3]]), nonpadding=MASK)
+PACKED = layers.AttentionMask(
+    segments=np.array([[1, 1, 2, 0, 0], [1, 2, 2, 2, 3]]), nonpadding=MASK
+)
 
 
 @pytest.mark.parametrize("mask", [{"mask": MASK}, {"attention_mask": PACKED}])
 def test_remove_padding_zeroes_the_feed_forward_output_there(mask):
     settings = {**SMALL, "num_layers": 1, **POSTNORM, "postprocess_sequence": "a"}
-    kept = TransformerEncoder(**settings)
-    removed = TransformerEncoder(**settings, remove_padding=True)
+    kept = layers.TransformerEncoder(**settings)
+    removed = layers.TransformerEncoder(**settings, remove_padding=True)
     kept(X), removed(X)
     for variable in kept.trainable_variables:
         variable.assign(variable + 0.1)  # biases too
@@ -95,13 +91,13 @@ def test_remove_padding_zeroes_the_feed_forward_output_there(mask):
 # Parts of a user's own
 
 
-class Uniform(MultiHeadAttention):
+class Uniform(layers.MultiHeadAttention):
     def keys_and_values(self, memory):
         projected = super().keys_and_values(memory)
         return {"k": 0 * projected["k"], "v": projected["v"]}
 
 
-class UniformLayer(TransformerEncoderLayer):
+class UniformLayer(layers.TransformerEncoderLayer):
     def attention(self, name):
         return Uniform.from_config(super().attention(name).get_config())
 
@@ -111,7 +107,7 @@ def test_a_subclass_brings_its_own_attention():
     np.testing.assert_allclose(weights, np.full((2, 2, 5, 5), 1 / 5), rtol=1e-6)
 
 
-class OwnAttention(MultiHeadAttention):
+class OwnAttention(layers.MultiHeadAttention):
     """Its queries have a bias and an activation."""
 
     def build(self, query_shape, memory_shape=None):
@@ -120,7 +116,7 @@ class OwnAttention(MultiHeadAttention):
         self.q.build(query_shape)
 
 
-class OwnLayer(TransformerDecoderLayer):
+class OwnLayer(layers.TransformerDecoderLayer):
     """With that attention and a feed-forward network for [B, T, D] only."""
 
     def attention(self, name):
@@ -130,7 +126,7 @@ class OwnLayer(TransformerDecoderLayer):
         return keras.layers.EinsumDense("btd,df->btf", (None, 8), name=name)
 
 
-class OwnDecoder(TransformerDecoder):
+class OwnDecoder(layers.TransformerDecoder):
     layer_class = OwnLayer
 
 
@@ -140,24 +136,24 @@ class OwnDecoder(TransformerDecoder):
 @pytest.mark.parametrize(
     ("decoder_class", "settings", "near"),
     [
-        (TransformerDecoder, {}, True),
-        (TransformerDecoder, POSTNORM, False),
-        (TransformerDecoder, {"max_relative_position": 2}, False),
-        (TransformerDecoder, {"max_relative_position": 2}, True),
-        (TransformerDecoder, {"key_channels": 4}, False),
+        (layers.TransformerDecoder, {}, True),
+        (layers.TransformerDecoder, POSTNORM, False),
+        (layers.TransformerDecoder, {"max_relative_position": 2}, False),
+        (layers.TransformerDecoder, {"max_relative_position": 2}, True),
+        (layers.TransformerDecoder, {"key_channels": 4}, False),
         (OwnDecoder, {}, False),
     ],
 )
 def test_steps_give_what_the_whole_sentence_gives(decoder_class, settings, near):
     decoder = decoder_class(num_layers=2, **SMALL, **settings)
-    own = AttentionMask(causal=True, bias=proximity_bias(5) if near else None)
+    own = layers.AttentionMask(causal=True, bias=layers.proximity_bias(5) if near else None)
     whole = decoder(X, MEMORY, attention_mask=own, memory_mask=MEMORY_MASK)
-    source = {"memory": decoder.memory_caches(MEMORY), "memory_bias": mask_bias(MEMORY_MASK)}
+    source = {"memory": decoder.memory_caches(MEMORY), "memory_bias": layers.mask_bias(MEMORY_MASK)}
     kept = [layer.self_attention.empty_cache(2) for layer in decoder.layers]
     for i in range(5):
-        bias = proximity_bias(i + 1)[:, :, -1:] if near else None
+        bias = layers.proximity_bias(i + 1)[:, :, -1:] if near else None
         joint = [layer.self_attention.joint_kernel() for layer in decoder.layers]
-        cache = DecoderCache(kept, bias=bias, joint_kernels=joint, **source)
+        cache = layers.DecoderCache(kept, bias=bias, joint_kernels=joint, **source)
         step = decoder(X[:, i : i + 1], MEMORY, cache=cache)
         kept = cache.kept
         np.testing.assert_allclose(step[:, 0], whole[:, i], atol=1e-5)
@@ -165,8 +161,8 @@ def test_steps_give_what_the_whole_sentence_gives(decoder_class, settings, near)
 
 def test_padding_of_keras_stays_hidden_beside_an_attention_mask():
     ids, shown = keras.Input((None,), dtype="int32"), keras.Input((None, None), dtype="bool")
-    x = SharedEmbedding(vocab_size=12, hidden_size=8)(ids)
-    model = keras.Model([ids, shown], TransformerEncoder(num_layers=1, **SMALL)(x, shown))
+    x = layers.SharedEmbedding(vocab_size=12, hidden_size=8)(ids)
+    model = keras.Model([ids, shown], layers.TransformerEncoder(num_layers=1, **SMALL)(x, shown))
     rows = ([5, 6, 7], [5, 6, 7, 0, 0])
     alone, padded = (model([np.array([r]), np.ones((1, len(r), len(r)), bool)]) for r in rows)
     np.testing.assert_allclose(padded[:, :3], alone, atol=1e-5)

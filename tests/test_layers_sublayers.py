@@ -6,15 +6,7 @@ import pytest
 import tensorflow as tf
 from layer_checks import random_tensor
 
-from t2t_keras.layers import (
-    Dropout,
-    FeedForward,
-    PositionEncoding,
-    PrePostProcess,
-    SharedEmbedding,
-    keep_mask_scope,
-    timing_signal,
-)
+from t2t_keras import layers
 from t2t_keras.training.train_step import PhiloxKeepMask
 
 X = random_tensor(2, 5, 8)
@@ -22,7 +14,7 @@ RESIDUAL = random_tensor(2, 5, 8, seed=1)
 
 
 def test_feed_forward_by_hand():
-    layer = FeedForward(filter_size=2)
+    layer = layers.FeedForward(filter_size=2)
     layer.build((None, None, 1))
     layer.set_weights([np.array(w) for w in ([[1, -1]], [0, 2], [[10], [100]], [0.5])])
     x = np.array([[[3], [-1], [0]]], "float32")  # relu: [3, 0], [0, 3], [0, 2]
@@ -36,7 +28,7 @@ class Doubled(keras.layers.Dense):
         return 2 * super().call(inputs)
 
 
-class OfAnotherPart(FeedForward):
+class OfAnotherPart(layers.FeedForward):
     def build(self, x_shape):
         super().build(x_shape)
         self.conv2 = Doubled(x_shape[-1])
@@ -45,7 +37,7 @@ class OfAnotherPart(FeedForward):
 
 @pytest.mark.parametrize("change", ["", "mixed_bfloat16", "lora", "int8", "another part"])
 def test_feed_forward_of_one_query_is_that_of_many(change):
-    kind = OfAnotherPart if change == "another part" else FeedForward
+    kind = OfAnotherPart if change == "another part" else layers.FeedForward
     layer = kind(filter_size=12, dtype=change if change.startswith("mixed") else "float32")
     layer.build(X.shape)
     for weight in layer.trainable_variables:
@@ -63,7 +55,7 @@ def test_feed_forward_of_one_query_is_that_of_many(change):
 
 
 def test_feed_forward_dropout_acts_between_the_matrices_in_training_only():
-    layer = FeedForward(filter_size=400, dropout=0.25)
+    layer = layers.FeedForward(filter_size=400, dropout=0.25)
     layer.build((None, None, 1))
     layer.conv1.kernel.assign(np.ones((1, 400)))
     layer.conv2.kernel.assign(np.ones((400, 1)))
@@ -93,18 +85,20 @@ def normalised(x, epsilon=1e-6):
     ],
 )
 def test_letters_in_order(sequence, wanted):
-    output = PrePostProcess(sequence=sequence, dropout=0.5)(X, RESIDUAL)
+    output = layers.PrePostProcess(sequence=sequence, dropout=0.5)(X, RESIDUAL)
     np.testing.assert_allclose(output, wanted, atol=1e-5)
 
 
 def test_epsilon_is_added_to_the_variance():
     x = np.array([[[1e-3, -1e-3]]], "float32")  # variance 1e-6
-    output = PrePostProcess(sequence="n")(x)
+    output = layers.PrePostProcess(sequence="n")(x)
     np.testing.assert_allclose(output[0, 0], [0.5**0.5, -(0.5**0.5)], rtol=1e-5)
 
 
 def test_dropout_spares_the_residual():
-    output = np.asarray(PrePostProcess(sequence="da", dropout=0.5)(X, RESIDUAL, training=True))
+    output = np.asarray(
+        layers.PrePostProcess(sequence="da", dropout=0.5)(X, RESIDUAL, training=True)
+    )
     dropped = np.isclose(output, RESIDUAL)
     np.testing.assert_allclose(output[~dropped], (2 * X + RESIDUAL)[~dropped], rtol=1e-5)
     assert 20 < dropped.sum() < 60  # of 80
@@ -118,7 +112,7 @@ ONES = np.ones((40, 50, 60), "float32")
 def dropped(layer, masks="philox", x=ONES, seeds=(1, 2)):
     if masks == "keras":
         return layer(x, training=True)
-    with keep_mask_scope(PhiloxKeepMask(tf.constant(seeds, tf.int64))):
+    with layers.keep_mask_scope(PhiloxKeepMask(tf.constant(seeds, tf.int64))):
         return layer(x, training=True)
 
 
@@ -126,13 +120,13 @@ def dropped(layer, masks="philox", x=ONES, seeds=(1, 2)):
 @pytest.mark.parametrize("rate", [0.1, 0.5, 0.9])
 def test_rate(rate, masks):
     """Of 120000 decisions the share dropped has a standard deviation of 0.0015 at most."""
-    output = np.asarray(dropped(Dropout(rate), masks))
+    output = np.asarray(dropped(layers.Dropout(rate), masks))
     assert np.mean(output == 0) == pytest.approx(rate, abs=0.006)
     np.testing.assert_allclose(output[output != 0], 1 / (1 - rate), rtol=1e-6)
 
 
 def test_steps_together_meet_a_rate_between_two_256ths():
-    layer = Dropout(0.5 / 256)
+    layer = layers.Dropout(0.5 / 256)
     zeroed = [np.asarray(dropped(layer, seeds=(1, step << 16))) == 0 for step in range(400)]
     assert np.mean(zeroed) == pytest.approx(layer.rate, rel=0.2)
 
@@ -140,7 +134,7 @@ def test_steps_together_meet_a_rate_between_two_256ths():
 @pytest.mark.parametrize("masks", ["keras", "philox"])
 @pytest.mark.parametrize("broadcast_dims", [(0,), (1,), (0, 2), (-1,)])
 def test_one_decision_along_broadcast_dims(broadcast_dims, masks):
-    output = np.asarray(dropped(Dropout(0.5, broadcast_dims=broadcast_dims), masks))
+    output = np.asarray(dropped(layers.Dropout(0.5, broadcast_dims=broadcast_dims), masks))
     for axis in range(3):
         same = (output == output.take([0], axis=axis)).all()
         assert same == (axis in broadcast_dims or axis - 3 in broadcast_dims)
@@ -150,17 +144,17 @@ def test_nothing_is_drawn_outside_training_or_at_rate_zero():
     def refuse(shape, rate):
         raise AssertionError
 
-    with keep_mask_scope(refuse):
-        np.testing.assert_array_equal(Dropout(0.5)(ONES), ONES)
-        np.testing.assert_array_equal(Dropout(0.0)(ONES, training=True), ONES)
-        FeedForward(filter_size=4, dropout=0.5)(ONES)
-    np.testing.assert_array_equal(Dropout(0.5)(ONES, training=False), ONES)
+    with layers.keep_mask_scope(refuse):
+        np.testing.assert_array_equal(layers.Dropout(0.5)(ONES), ONES)
+        np.testing.assert_array_equal(layers.Dropout(0.0)(ONES, training=True), ONES)
+        layers.FeedForward(filter_size=4, dropout=0.5)(ONES)
+    np.testing.assert_array_equal(layers.Dropout(0.5)(ONES, training=False), ONES)
 
 
 @pytest.mark.parametrize("masks", ["keras", "philox"])
 def test_every_call_site_differs(masks):
     """Twice 0.5 keeps a quarter only if the decisions are independent."""
-    layer = Dropout(0.5)
+    layer = layers.Dropout(0.5)
     twice = lambda x, training: layer(layer(x, training=training), training=training)  # noqa: E731
     assert np.mean(np.asarray(dropped(twice, masks)) != 0) == pytest.approx(0.25, abs=0.01)
 
@@ -168,16 +162,16 @@ def test_every_call_site_differs(masks):
 @pytest.mark.parametrize("seeds", [(1, 3), (2, 2), (1 + (1 << 32), 2), (1, 2 + (1 << 16))])
 def test_other_seeds_differ(seeds):
     """The seed, the replica (added at 2^32), the call site and the step (at 2^16)."""
-    layer = Dropout(0.5)
+    layer = layers.Dropout(0.5)
     first, second = (np.asarray(dropped(layer, seeds=s)) for s in ((1, 2), seeds))
     assert np.mean(first == second) == pytest.approx(0.5, abs=0.01)
 
 
 def test_the_same_seeds_give_the_same_masks_with_and_without_xla():
-    layer = Dropout(0.3, broadcast_dims=(1,))
+    layer = layers.Dropout(0.3, broadcast_dims=(1,))
 
     def twice(seeds, x):
-        with keep_mask_scope(PhiloxKeepMask(seeds)):
+        with layers.keep_mask_scope(PhiloxKeepMask(seeds)):
             return layer(layer(x, training=True), training=True)
 
     seeds = tf.constant([5, 7], tf.int64)
@@ -190,15 +184,15 @@ def test_the_same_seeds_give_the_same_masks_with_and_without_xla():
 @pytest.mark.parametrize("dtype", ["bfloat16", "float16"])
 def test_keeps_the_dtype(dtype, masks):
     x = keras.ops.ones((3, 4), dtype)
-    assert dropped(Dropout(0.5, dtype=dtype), masks, x).dtype == dtype
+    assert dropped(layers.Dropout(0.5, dtype=dtype), masks, x).dtype == dtype
 
 
 def test_scopes_nest_and_end():
     keep_all = lambda shape, rate: tf.ones(shape, tf.bool)  # noqa: E731
     keep_none = lambda shape, rate: tf.zeros(shape, tf.bool)  # noqa: E731
-    layer = Dropout(0.5)
-    with keep_mask_scope(keep_all):
-        with keep_mask_scope(keep_none):
+    layer = layers.Dropout(0.5)
+    with layers.keep_mask_scope(keep_all):
+        with layers.keep_mask_scope(keep_none):
             assert np.all(np.asarray(layer(ONES, training=True)) == 0)
         assert np.all(np.asarray(layer(ONES, training=True)) == 2)
     assert len(np.unique(layer(ONES, training=True))) == 2
@@ -208,7 +202,7 @@ def test_gradient_flows_where_kept():
     x = tf.constant(ONES[0])
     with tf.GradientTape() as tape:
         tape.watch(x)
-        y = dropped(Dropout(0.5), x=x)
+        y = dropped(layers.Dropout(0.5), x=x)
     np.testing.assert_array_equal(tape.gradient(y, x), y)
 
 
@@ -220,7 +214,7 @@ EMBEDDING = {"vocab_size": 7, "hidden_size": 4}
 
 @pytest.mark.parametrize(("scale", "factor"), [(True, 2.0), (False, 1.0)])
 def test_lookup_and_logits(scale, factor):
-    layer = SharedEmbedding(**EMBEDDING, scale_by_sqrt_depth=scale)
+    layer = layers.SharedEmbedding(**EMBEDDING, scale_by_sqrt_depth=scale)
     embedded = np.asarray(layer(IDS))
     table = np.asarray(layer.table)
     np.testing.assert_allclose(embedded[0, 0], factor * table[3], rtol=1e-6)
@@ -234,13 +228,13 @@ def test_lookup_and_logits(scale, factor):
 @pytest.mark.parametrize("dtype", ["int32", "float32"])
 def test_carries_a_mask(dtype):
     """Keras makes the ids of a `Sequential` floats."""
-    layer = SharedEmbedding(**EMBEDDING)
+    layer = layers.SharedEmbedding(**EMBEDDING)
     np.testing.assert_array_equal(layer.compute_mask(IDS.astype(dtype)), IDS != 0)
     np.testing.assert_array_equal(layer.compute_mask(random_tensor(2, 3, 4), IDS != 0), IDS != 0)
 
 
 def test_functional_softmax():
-    layer = SharedEmbedding(**EMBEDDING)
+    layer = layers.SharedEmbedding(**EMBEDDING)
     ids = keras.Input((None,), dtype="int32")
     model = keras.Model(ids, layer(layer(ids), reverse=True))
     assert model.output_shape == (None, None, 7)
@@ -248,12 +242,12 @@ def test_functional_softmax():
 
 
 def test_a_negative_id_is_no_token_from_the_end():
-    found = np.asarray(SharedEmbedding(**EMBEDDING)(np.array([[1, -1]])))
+    found = np.asarray(layers.SharedEmbedding(**EMBEDDING)(np.array([[1, -1]])))
     assert np.isnan(found[0]).all(-1).tolist() == [False, True]
 
 
 def test_padding_gets_no_gradient():
-    layer = SharedEmbedding(**EMBEDDING)
+    layer = layers.SharedEmbedding(**EMBEDDING)
     layer.build()
     with tf.GradientTape() as tape:
         loss = tf.reduce_sum(layer(IDS))
@@ -281,18 +275,20 @@ def formula_of_the_paper(position, channels):
     ("kind", "formula"), [("timing", formula_of_t2t), ("timing_paper", formula_of_the_paper)]
 )
 def test_sinusoids(kind, formula, channels):
-    signal = timing_signal(6, channels, start=3, kind=kind)
+    signal = layers.timing_signal(6, channels, start=3, kind=kind)
     assert signal.dtype == "float32"
     wanted = [formula(position, channels) for position in range(3, 9)]
     np.testing.assert_allclose(signal, wanted, rtol=1e-5, atol=1e-6)
-    far = timing_signal(1, channels, start=2000, kind=kind)  # float32 holds such an angle to 1e-4
+    far = layers.timing_signal(
+        1, channels, start=2000, kind=kind
+    )  # float32 holds such an angle to 1e-4
     np.testing.assert_allclose(far[0], formula(2000, channels), atol=5e-4)
 
 
 @pytest.mark.parametrize("kind", [{}, {"kind": "timing_paper"}, {"kind": "emb", "max_length": 3}])
 def test_start_and_given_positions(kind):
     x = random_tensor(2, 5, 7)
-    layer = PositionEncoding(**kind)
+    layer = layers.PositionEncoding(**kind)
     whole = np.asarray(layer(x))
     for i in range(5):
         np.testing.assert_allclose(layer(x[:, i : i + 1], start=i)[:, 0], whole[:, i], atol=1e-6)
@@ -302,7 +298,7 @@ def test_start_and_given_positions(kind):
 
 
 def test_past_the_table_nothing_is_added():
-    layer = PositionEncoding(kind="emb", max_length=3)
+    layer = layers.PositionEncoding(kind="emb", max_length=3)
     output = np.asarray(layer(X))
     np.testing.assert_allclose(output[:, :3], X[:, :3] + np.asarray(layer.table), rtol=1e-6)
     np.testing.assert_array_equal(output[:, 3:], X[:, 3:])

@@ -8,7 +8,7 @@ import pytest
 import toy
 from networks import search_model, small_model
 
-from t2t_keras import Transformer, checkpoints, load, metrics, registry
+from t2t_keras import Transformer, checkpoints, load, metrics, registry, text
 from t2t_keras.data import Text2TextProblem, dataset
 from t2t_keras.data.generation import CleaningRules
 from t2t_keras.decoding import Translator, beam_search, greedy, sample, score, search
@@ -17,12 +17,6 @@ from t2t_keras.export import export_saved_model
 from t2t_keras.inspection.alignment import Heads, PairAligner, from_pharaoh
 from t2t_keras.network_settings import check_settings
 from t2t_keras.serving import SavedModel, TextClient
-from t2t_keras.text import (
-    ClassLabelEncoder,
-    SentencePieceEncoder,
-    SubwordTextEncoder,
-    TokenTextEncoder,
-)
 from t2t_keras.training.evaluation import EvaluationHistory
 
 
@@ -38,9 +32,9 @@ ONE_TEXT = {
     "bleu": lambda: metrics.bleu("a b", "a b"),
     "hypotheses": lambda: metrics.bleu(["a b"], "a b"),
     "rouge": lambda: metrics.rouge(["a b"], ["a b"]),
-    "subwords": lambda: SubwordTextEncoder.build_from_generator("a b c", 20),
-    "SentencePiece": lambda: SentencePieceEncoder.build_from_generator("a b c", 20),
-    "words": lambda: TokenTextEncoder(vocab_list="abc"),
+    "subwords": lambda: text.SubwordTextEncoder.build_from_generator("a b c", 20),
+    "SentencePiece": lambda: text.SentencePieceEncoder.build_from_generator("a b c", 20),
+    "words": lambda: text.TokenTextEncoder(vocab_list="abc"),
 }
 
 
@@ -166,12 +160,12 @@ def test_a_run_says_how_many_examples_it_leaves_out(tmp_path):
     assert said in batches.description()
 
 
-LABELS = ClassLabelEncoder(["a", "b"])
+LABELS = text.ClassLabelEncoder(["a", "b"])
 REFUSED = {
     "max_ratio is nan": lambda: CleaningRules(max_ratio=math.nan),
     "class 5 is not one of 0 to 1": lambda: LABELS.decode([0, 5]),
     "class -1 is not one of": lambda: LABELS.decode([-1]),
-    "classes need two or more different names": lambda: ClassLabelEncoder(["a", "b", "a"]),
+    "classes need two or more different names": lambda: text.ClassLabelEncoder(["a", "b", "a"]),
     "invalid hparams set name '../x'": lambda: registry.register_hparams("../x")(lambda: None),
     "invalid problem name 'a/b'": lambda: registry.register_problem("a/b")(Unfinished),
 }
