@@ -11,10 +11,8 @@ TABLE, SUMMARY = (FOLDER / "printed.txt").read_text().split("-- All --\n")
 """As EVALB prints it, but zeros where status is 1: EVALB counts on there for nothing."""
 SUMMARY = f"-- All --\n{SUMMARY}"
 
-FIGURES = [
-    tuple(int(row.split()[column]) for column in (1, 2, 5, 6, 7, 8, 9, 10))
-    for row in TABLE.splitlines()[3:-1]
-]
+ROWS = [row.split() for row in TABLE.splitlines()[3:-1]]
+FIGURES = [tuple(int(row[column]) for column in (1, 2, 5, 6, 7, 8, 9, 10)) for row in ROWS]
 """Of each: length, status (1 is an error, 2 skipped), brackets that match, that are gold, that are
 predicted, that cross, words, right tags."""
 

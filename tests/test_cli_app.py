@@ -163,8 +163,7 @@ def test_it_says_nothing_when_nobody_reads_on():
 def test_an_error_of_a_file_that_nothing_has_foreseen_is_one_line():
     code = (
         "from t2t_keras.cli import app, datagen\n"
-        "def main():\n"
-        "    raise OSError(28, 'No space left on device', '/data/vocab')\n"
+        "def main(): raise OSError(28, 'No space left on device', '/data/vocab')\n"
         "app.command(datagen.define_flags, main)()"
     )
     assert toy.complaint(toy.python("-c", code)).endswith("/data/vocab: No space left on device.")

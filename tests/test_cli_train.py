@@ -33,9 +33,8 @@ def run(toy_dir):
     """A short run, stopped by SIGTERM in mid-training and continued by its directory alone; both as they ended."""
     output_dir = toy_dir / "run"
     line = [toy.programs() / "t2t-keras-train", *arguments(toy_dir, output_dir, 60)]
-    with subprocess.Popen(
-        line, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
-    ) as process:
+    pipes = dict.fromkeys(("stdout", "stderr"), subprocess.PIPE)
+    with subprocess.Popen(line, **pipes, text=True) as process:
         while not (output_dir / "model.ckpt-10.index").exists():
             assert process.poll() is None, "ended before its first checkpoint"
             time.sleep(0.02)

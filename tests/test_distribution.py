@@ -121,11 +121,8 @@ def test_a_host_that_is_killed_ends_the_other_in_a_line_and_both_go_on(tmp_path)
         time.sleep(0.05)
     hosts[1].process.kill()  # by SIGKILL
     hosts[1].end()
-    complaint = toy.complaint(hosts[0].end())
-    assert (
-        "another host of this run has ended or cannot be reached: start all hosts again"
-        in complaint
-    )
+    said = toy.complaint(hosts[0].end())
+    assert "another host of this run has ended or cannot be reached: start all hosts again" in said
     step = step_in_name(checkpoints.resolve(str(tmp_path / "run")))
     results(train_on_hosts(tmp_path, step + 10), [])
     assert step_in_name(checkpoints.resolve(str(tmp_path / "run"))) == step + 10

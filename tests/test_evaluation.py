@@ -48,9 +48,8 @@ STEPS = [100, 200, 300, 400, 500]
     ],
 )
 def test_stops_when_nothing_was_better_for_so_many_steps(settings, values, reached):
-    assert (
-        EarlyStopping(**{"steps": 200, **settings}).reached(STEPS[: len(values)], values) is reached
-    )
+    rule = EarlyStopping(**{"steps": 200, **settings})
+    assert rule.reached(STEPS[: len(values)], values) is reached
 
 
 def test_a_quality_of_numpy_s_is_written(tmp_path, eagerly):

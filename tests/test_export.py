@@ -487,6 +487,3 @@ def test_an_ensemble(model, eagerly):
     needed = translate.variables
     assert len(needed) > len(model.weights)
     assert {id(variable) for variable in needed} <= saved
-
-
-# The functions without a SavedModel, and Keras's own way

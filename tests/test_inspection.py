@@ -125,11 +125,8 @@ def test_page_of_a_batch_shows_its_first_pair(model, segments):
     assert batch_page(model, ENCODERS, batch, "a title") == wanted
 
 
-OTHER_TREE = {
-    "text": "rain",
-    "target": "(TOP (S (VP (VBP see))))",
-    "problem": registry.problem("parsing_english_gum"),
-}
+GUM = registry.problem("parsing_english_gum")
+OTHER_TREE = {"text": "rain", "target": "(TOP (S (VP (VBP see))))", "problem": GUM}
 
 
 @pytest.mark.parametrize(

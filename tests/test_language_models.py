@@ -43,6 +43,7 @@ class ToyClass(Toy, Text2ClassProblem):
         for n in range(60 if split == "train" else 6):
             yield {"inputs": "xy"[n % 2] * (2 + n % 3), "label": n % 2}
 """
+SIZES = {"num_hidden_layers": 1, "hidden_size": 16, "filter_size": 16, "batch_size": 64}
 MODELS = {"self": "transformer", "packed": "transformer", "class": "transformer_encoder"}
 
 
@@ -62,9 +63,7 @@ class Run:
         flags = {
             "problem": f"toy_{kind}",
             "model": MODELS[kind],
-            "hparams": toy.hparams(
-                num_hidden_layers=1, hidden_size=16, filter_size=16, batch_size=64
-            ),
+            "hparams": toy.hparams(**SIZES),
             "data_dir": self.folder / "data",
             "tmp_dir": self.folder,
             "output_dir": self.folder / (to or kind),
@@ -166,9 +165,8 @@ def test_continuations_and_scores_of_lines(run):
     assert lines == [encoder.decode(t2t.ids.until_eos(row)) for row in ids.numpy()]
     scores = [float(line) for line in run.decode("self", "ab a\nx\tb\n", mode="score_file")]
     for row, loss in zip(rows, scores, strict=False):
-        assert -float(score(model, None, np.array([[*row, 1]]))[0]) / (
-            len(row) + 1
-        ) == pytest.approx(loss, abs=1e-5)
+        log_p = float(score(model, None, np.array([[*row, 1]]))[0])
+        assert -log_p / (len(row) + 1) == pytest.approx(loss, abs=1e-5)
 
 
 def test_prompts_are_those_of_tensor2tensor(run, eagerly):
@@ -191,21 +189,15 @@ def test_prompts_are_those_of_tensor2tensor(run, eagerly):
 
 
 def test_probabilities_of_classes_and_of_their_export(run):
-    texts = ["xxx", "yy", ""]
-    lines = run.decode(
-        "class",
-        "".join(f"{text}\n" for text in texts),
-        decode_hparams="return_beams=true,write_beam_scores=true",
-    )
+    text, settings = "xxx\nyy\n\n", "return_beams=true,write_beam_scores=true"
+    lines = run.decode("class", text, decode_hparams=settings)
     found = [line.split("\t") for line in lines]
     assert all({row[0], row[2]} == {"odd", "even"} for row in found)
     assert all(float(row[1]) >= float(row[3]) for row in found)
     assert all(float(row[1]) + float(row[3]) == pytest.approx(1, abs=0.011) for row in found)
-    assert [line.split("\t")[0] for line in lines] == run.decode(
-        "class", "".join(f"{t}\n" for t in texts)
-    )
+    assert [row[0] for row in found] == run.decode("class", text)
     model = load_model(str(run.folder / "class"))
-    alone = [model({"inputs": ids_of(text)}) for text in texts]
+    alone = [model({"inputs": ids_of(line)}) for line in text.splitlines()]
     assert [row[0] for row in found] == [["odd", "even"][int(np.argmax(each))] for each in alone]
 
 
@@ -301,12 +293,11 @@ def test_data_is_described(run):
 def test_an_ensemble_classifies_by_the_mean_probability(run):
     both = [str(run.folder / "class" / f"model.ckpt-{step}") for step in (2, 4)]
     loaded = t2t.load(both)
-    text = "yyy"
-    ids = ids_of(text)
+    ids = ids_of("yyy")
     logits = np.stack([load_model(path)({"inputs": ids})[0] for path in both])
     p = np.exp(logits) / np.exp(logits).sum(-1, keepdims=True)
     settings = t2t.decoding.DecodeSettings(return_beams=True)
-    found, _ = loaded.translator(settings).translate([text, "x" * 9])
+    found, _ = loaded.translator(settings).translate(["yyy", "x" * 9])
     assert found.scores == pytest.approx(sorted(p.mean(0), reverse=True), rel=1e-4)
 
 
@@ -315,10 +306,8 @@ def test_checkpoints_of_a_classifier_are_averaged(run):
     flags = [f"--prefix={run.folder / 'class'}", "--num_last_checkpoints=2", f"--output_path={to}"]
     done = toy.command("avg", *flags)
     assert done.returncode == 0, done.stderr
-    first, last, mean = (
-        read(str(path))
-        for path in (*(run.folder / "class" / f"model.ckpt-{n}" for n in (2, 4)), to)
-    )
+    first, last = (read(str(run.folder / "class" / f"model.ckpt-{n}")) for n in (2, 4))
+    mean = read(str(to))
     names = [name for name in mean if name.startswith("transformer_encoder/")]
     assert len(names) > 10
     for name in names:

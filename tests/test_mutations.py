@@ -158,10 +158,8 @@ def readers_and_whole_files():
     for name in (shard, index):
         yield partial(shards, name), file_of(written_shards, name)
     for name in NAMES:
-        yield (
-            partial(archive, name),
-            file_of(lambda at, n=name: write_archive(at / n, MEMBERS), name),
-        )
+        packed = file_of(lambda at, n=name: write_archive(at / n, MEMBERS), name)
+        yield partial(archive, name), packed
     for name in ("run.json", "hparams.json", "evaluations.jsonl", "best"):
         yield partial(run_file, name), file_of(run_files.write_run, name)
     yield partial(run_file, "checkpoint"), b'model_checkpoint_path: "model.ckpt-200"\n'
@@ -181,10 +179,8 @@ def readers_and_whole_files():
     yield partial(source, "tmx", ["text"]), b"<tu><seg>a</seg>\n<seg>&amp;</seg></tu>\n<tu>"
     yield partial(source, "sgm", ["text", "text"]), b'<seg id="1">one</seg>\n<seg>two\n'
     yield partial(source, "tsv", ["text"]), b"one\teins\ntwo\n\tdrei\t3\n"
-    yield (
-        partial(source, "text", ["a.gz", "a.gz"]),
-        gzip.compress(b"one\ntwo \xc3\xbc\n\nfour\n", mtime=0),
-    )
+    packed = gzip.compress(b"one\ntwo \xc3\xbc\n\nfour\n", mtime=0)
+    yield partial(source, "text", ["a.gz", "a.gz"]), packed
     for given, outputs in (
         ("text", {"translations": [["a"]], "scores": [[-1.5]], "truncated": [False]}),
         ("input", {"outputs": [[[5, 1], [6, 1]]], "scores": [[-1.5, -2]]}),

@@ -16,12 +16,8 @@ ROW = re.compile(r"\| `(paper_\w+)` \|.*\| ?(\d*) \| ([\d.]+) \|")
 # Millions of parameters: the paper's, or 0, and those here.
 ROWS = {name: (int(printed or 0), float(ours)) for name, printed, ours in ROW.findall(PAGE)}
 NAMES = list(ROWS)
-VOCABULARIES = {
-    "base_enfr": 32_000,
-    "big_enfr": 32_000,
-    "parsing_wsj": 2**14,
-    "parsing_semisup": 2**15,
-}
+VOCABULARIES = dict.fromkeys(("base_enfr", "big_enfr"), 32_000)
+VOCABULARIES |= {"parsing_wsj": 2**14, "parsing_semisup": 2**15}
 BEYOND_4_PERCENT = {"paper_table3_c_n2", "paper_table3_c_d256", "paper_table3_c_ff1024"}
 
 

@@ -91,11 +91,8 @@ SUITS = {
 
 
 def test_how_badly_a_tag_suits_a_word():
-    found = {
-        badly: [pair for pair in pairs if mismatch(*pair.split()) == badly]
-        for badly, pairs in SUITS.items()
-    }
-    assert found == SUITS
+    for badly, pairs in SUITS.items():
+        assert {pair: mismatch(*pair.split()) for pair in pairs} == dict.fromkeys(pairs, badly)
 
 
 def test_words_and_tags_may_come_one_by_one_or_not_at_all():

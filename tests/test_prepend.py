@@ -187,10 +187,8 @@ def test_the_commands_take_one(folder):
     command("export", run, searched, "--nowarm_up", eagerly=False)
     assert t2t.load(folder / "run" / "export").translate(["aaa", "aaaaa"]) == found.splitlines()
     losses = command("decode", *to, f"--score_file={pairs}").split()
-    encode, model = (
-        t2t.text.ByteTextEncoder().encode,
-        t2t.checkpoints.load_model(str(folder / "run")),
-    )
+    encode = t2t.text.ByteTextEncoder().encode
+    model = t2t.checkpoints.load_model(str(folder / "run"))
     for loss, pair in zip(losses, (("aa", "b"), ("a", "bb")), strict=True):
         source, target = ([[*encode(side), 1]] for side in pair)
         wanted = -float(score(model, source, target)[0]) / len(target[0])

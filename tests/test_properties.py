@@ -160,13 +160,8 @@ def test_cached_steps_equal_the_whole_sequence(drawn, ids, few_rows, columns):
 @functools.cache
 def translators_of(number):
     """A model, with one graph for all that is drawn, and the hypotheses and least length of it."""
-    other = search_model("num_hidden_layers=2,proximity_bias=true")
-    models = (
-        (search_model(), 1, 0),
-        (padding_model(), 3, 0),
-        (Ensemble([other, search_model()]), 2, 3),
-    )
-    return models[number]
+    both = Ensemble([search_model("num_hidden_layers=2,proximity_bias=true"), search_model()])
+    return ((search_model(), 1, 0), (padding_model(), 3, 0), (both, 2, 3))[number]
 
 
 def _lines(number):

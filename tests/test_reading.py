@@ -30,10 +30,8 @@ def settings(**changes):
 
 def pair(number, source_length, target_length):
     """An example that is told by its first id, the same on both sides."""
-    return {
-        "inputs": [number + 2] * (source_length - 1) + [1],
-        "targets": [number + 2] * (target_length - 1) + [1],
-    }
+    lengths = {"inputs": source_length, "targets": target_length}
+    return {side: [number + 2] * (length - 1) + [1] for side, length in lengths.items()}
 
 
 def write(directory, split, pairs, shards=1):
@@ -193,10 +191,8 @@ def test_evaluation_keeps_longer_sentences_in_the_last_bucket_of_tensor2tensor(t
     """Its `batching_scheme` by hand: boundaries 4 and 8, and 48 // 12 = 4 rows of all that is longer."""
     hp = settings(t2t_batches=True)
     batches = once(tmp_path, of_lengths((12, 13, 24, 25, 100)), hp=hp)
-    assert [(*batch["inputs"].shape, *numbers([batch])) for batch in batches] == [
-        (4, 25, 0, 1, 2, 3),
-        (1, 100, 4),
-    ]
+    found = [(*batch["inputs"].shape, *numbers([batch])) for batch in batches]
+    assert found == [(4, 25, 0, 1, 2, 3), (1, 100, 4)]
     dropped = dataset(Toy(), "dev", tmp_path, hp.replace(eval_drop_long_sequences=True))
     assert numbers(dropped) == [0]
 

@@ -20,9 +20,7 @@ def rates(schedule, steps):
 
 
 def settings(schedule, **values):
-    return HParams().replace(
-        learning_rate_schedule=schedule, learning_rate_warmup_steps=100, **values
-    )
+    return HParams(learning_rate_schedule=schedule, learning_rate_warmup_steps=100, **values)
 
 
 @pytest.mark.parametrize("model", ["base_prenorm", "base_v1_postnorm", "separate_embeddings"])

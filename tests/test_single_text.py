@@ -162,11 +162,8 @@ def test_vocabulary_of_joined_texts_is_from_those_of_t2t():
 
 
 def test_penn_treebank_by_its_archive(tmp_path):
-    parts = {
-        "train": b" the <unk> of the\n of \n",
-        "valid": b" of the\n",
-        "char.valid": b" o f _ t h e \n",
-    }
+    parts = {"train": b" the <unk> of the\n of \n", "valid": b" of the\n"}
+    parts["char.valid"] = b" o f _ t h e \n"
     members = {f"./simple-examples/data/ptb.{part}.txt": text for part, text in parts.items()}
     write_archive(tmp_path / "simple-examples.tgz", members)
     problem = registry.problem("languagemodel_ptb10k")
@@ -206,12 +203,8 @@ def test_the_billion_words_have_the_published_vocabulary(tmp_path):
 def test_wikipedia_is_cut_into_parts_and_cleaned(tmp_path, monkeypatch):
     """The rules of T2T's `wiki.py`, by hand."""
     tea = "'''Tea''' is a [[drink|hot drink]].&lt;ref name=a&gt;Book&lt;/ref&gt; [[File:a.png]]"
-    pages = {
-        "Tea": tea + "x" * 140,
-        "Talk:Tea": "y" * 200,
-        "Short": "#REDIRECT".ljust(140),
-        "Open": "z" * 150 + "[[not closed",
-    }
+    pages = {"Tea": tea + "x" * 140, "Talk:Tea": "y" * 200}
+    pages |= {"Short": "#REDIRECT".ljust(140), "Open": "z" * 150 + "[[not closed"}
     xml = "".join(
         f"  <page>\n    <title>{title}</title>\n    <text bytes=1>{text}</text>\n  </page>\n"
         for title, text in pages.items()

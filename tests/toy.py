@@ -42,10 +42,8 @@ def hparams(**changes):
 
 def rows(count, seed):
     generator = random.Random(seed)
-    return [
-        " ".join(generator.choice("abcdefgh") for _ in range(generator.randint(2, 7)))
-        for _ in range(count)
-    ]
+    lengths = (generator.randint(2, 7) for _ in range(count))
+    return [" ".join(generator.choice("abcdefgh") for _ in range(length)) for length in lengths]
 
 
 def write_text(directory):
