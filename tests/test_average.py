@@ -21,7 +21,6 @@ DATA = ".data-00000-of-00001"
 
 def like_a_run(directory, arrays, step, hp=None, run=None):
     """A checkpoint with the optimizer's variables, and settings beside it."""
-    directory.mkdir(exist_ok=True)
     extra = {
         "global_step": np.int64(step),
         "training/beta1_power": np.float32(0.5),
@@ -56,7 +55,6 @@ def prefixes(directory, *steps):
 
 
 def cut(prefix):
-    """Takes the last byte from the data of a checkpoint."""
     os.truncate(prefix + DATA, os.path.getsize(prefix + DATA) - 1)
 
 
@@ -137,6 +135,8 @@ def test_another_average_in_its_place_brings_its_settings(directory, tmp_path):
     assert (tmp_path / "hparams.json").exists()
     average([like_a_run(tmp_path / "bare", model_arrays(small_model("num_heads=4")), 5)], output)
     assert not (tmp_path / "hparams.json").exists()
+    average(prefixes(directory, 10), str(tmp_path / "bare/mean"))  # beside that of others
+    assert {*os.listdir(tmp_path / "bare")}.isdisjoint(["run.json", "hparams.json", "checkpoint"])
 
 
 def test_a_run_is_left_as_it_is(directory, capsys):

@@ -36,9 +36,9 @@ def test_a_checkpoint_has_what_a_run_s_has(keras_file, tmp_path):
     assert int(checkpoints.read(str(tmp_path / "run"))["global_step"]) == 5
     run = json.loads((tmp_path / "run" / "run.json").read_text())
     assert run["hparams_set"] == "transformer_base"
-    assert run["target_space_id"] == 3
-    ours = checkpoints.load_model(str(tmp_path / "run")).get_weights()
-    for one, other in zip(ours, load_keras(str(keras_file)).get_weights(), strict=True):
+    ours, theirs = checkpoints.load_model(str(tmp_path / "run")), load_keras(str(keras_file))
+    assert ours.target_space_id == 3
+    for one, other in zip(ours.get_weights(), theirs.get_weights(), strict=True):
         np.testing.assert_array_equal(one, other)
     save_checkpoint(load_keras(str(keras_file)), str(tmp_path / "run" / "model.ckpt-5"))  # again
 

@@ -127,7 +127,7 @@ def test_checkpoints_come_in_the_order_of_steps_and_new_ones_are_waited_for(tmp_
     monkeypatch.setattr(eval_command.time, "sleep", lambda _: come(next(coming, None)))
     for step in (9, 100, 20):
         come(step)
-    found = list(eval_command.checkpoints_of_run(str(tmp_path), 15, 0.005))
+    found = list(eval_command.checkpoints_of_run(str(tmp_path), 20, 0.005))
     assert found == [str(tmp_path / f"model.ckpt-{step}") for step in (20, 100, 200, 300)]
 
 

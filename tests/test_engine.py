@@ -133,6 +133,7 @@ def test_the_settings_choose_the_precision_unless_one_is_given():
         engine(precision="bfloat")
     with pytest.raises(UserError, match="ema must be"):
         engine(ema=1.0)
+    assert not np.array_equal(*(replicas.weights(engine(random_seed=n)) for n in (0, 1)))
 
 
 @pytest.mark.parametrize("by", ["engine", "fit"])
@@ -219,7 +220,6 @@ def test_an_update_has_the_tokens_on_any_number_of_replicas(toy_dir, count):
     hp = hparams(batch_size=256, tokens_per_update=3000)
     batches, size = fitted(toy_dir, hp, count)
     assert size.tokens == pytest.approx(3000, rel=0.15)
-    # Counted in the batches themselves.
     some = batches.dataset().take(20).as_numpy_iterator()
     counted = np.mean([np.count_nonzero(batch["targets"]) for batch in some])
     assert size.batches * counted == pytest.approx(size.tokens, rel=0.1)

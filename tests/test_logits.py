@@ -148,12 +148,12 @@ def contains(ids, phrase):
 
 @pytest.mark.parametrize(("beam_size", "extra_length"), [(2, 6), (4, 1), (5, 14)])
 def test_phrases_appear_and_scores_are_the_models(beam_size, extra_length):
-    options = DecodeSettings(beam_size=beam_size, extra_length=extra_length, alpha=0.0)
+    options = DecodeSettings(beam_size, 0.0, extra_length, return_beams=True)  # alpha is 0
     found = search(search_model(), SOURCE, options, strategy=Phrases.of(WANTED))
-    best = found.ids.numpy()[:, 0]
-    for ids, phrases in zip(best.tolist(), WANTED, strict=True):
-        assert all(contains(ids, phrase) for phrase in phrases)
-    log_p = score(search_model(), SOURCE, best)
+    for rows, phrases in zip(found.ids.numpy(), WANTED, strict=True):
+        assert all(contains(rows[0].tolist(), phrase) for phrase in phrases)
+        assert len(np.unique(rows, axis=0)) == beam_size  # no candidate comes twice
+    log_p = score(search_model(), SOURCE, found.ids[:, 0])
     np.testing.assert_allclose(found.scores[:, 0], log_p, rtol=1e-4)
     np.testing.assert_allclose(tf.reduce_sum(found.token_scores, -1)[:, 0], log_p, rtol=1e-4)
 

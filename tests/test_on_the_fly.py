@@ -84,7 +84,7 @@ def pairs(batches):
 @pytest.mark.parametrize(
     ("problem", "split", "flags", "changes"),
     [
-        (Letters, "train", {}, {}),
+        (Letters, "train", {}, {"max_length": 12, "max_input_seq_length": 7}),
         (Letters, "dev", {"was_reversed": True}, {"max_input_seq_length": 7}),
         (TwoStreams, "dev", {"was_copy": True}, {"max_target_seq_length": 4}),
         (Letters, "train", {"was_copy": True}, {"min_length": 5}),

@@ -175,7 +175,6 @@ def test_a_table_of_fewer_rows_than_shards():
 
 
 def small_keras_model(seed=0):
-    """Embedding with a sparse gradient, a matrix and vectors."""
     keras.utils.set_random_seed(seed)
     layers = keras.layers
     hidden = layers.Embedding(7, 5), layers.LayerNormalization(), layers.Flatten()
@@ -226,9 +225,10 @@ def test_fit_is_a_loop_of_update_steps(case):
 def test_multistep_adam_does_not_update_at_every_batch_unnoticed():
     hp = settings("optimizer=multistep_adam,optimizer_multistep_accumulate_steps=4")
     model = small_keras_model()
-    model.compile(optimizers.create(hp), LOSS)
-    with pytest.raises(UserError, match="create it with gradient_accumulation_steps=4"):
-        model.fit(*examples(), verbose=0)
+    for steps in (None, 2):
+        model.compile(optimizers.create(hp, gradient_accumulation_steps=steps), LOSS)
+        with pytest.raises(UserError, match="create it with gradient_accumulation_steps=4"):
+            model.fit(*examples(), verbose=0)
 
 
 @pytest.mark.parametrize("case", OVERRIDES)

@@ -58,7 +58,8 @@ def test_escapes_of_others_are_shown_and_not_obeyed(monkeypatch):
     print("file \033[2J", file=sys.stderr)
     shown = LineProgress()
     shown.say("name \r\033]0;x\a\x9b1m")
-    assert stream.getvalue() == "file \\x1b[2J\nname \\r\\x1b]0;x\\x07\\x9b1m\n"
+    shown.show("a", 0.0)
+    assert stream.getvalue() == "file \\x1b[2J\nname \\r\\x1b]0;x\\x07\\x9b1m\n\ra\033[K"
     assert for_terminal(io.StringIO()).write("\033") == 1
 
 

@@ -39,13 +39,11 @@ def write(directory, split, pairs, shards=1):
 
 
 def once(tmp_path, pairs, split="dev", hp=None, **keywords):
-    """Batches of these pairs, each once."""
     write(tmp_path, split, pairs)
     return dataset(Toy(), split, tmp_path, hp or settings(), repeat=False, **keywords)
 
 
 def of_lengths(lengths):
-    """Pairs with inputs so long."""
     return [pair(number, length, 2) for number, length in enumerate(lengths)]
 
 
@@ -75,7 +73,6 @@ def data_dir(tmp_path_factory):
 
 @pytest.fixture
 def own_dir(data_dir, tmp_path):
-    """The same, to be damaged."""
     return shutil.copytree(data_dir, tmp_path, dirs_exist_ok=True)
 
 
@@ -174,6 +171,8 @@ def test_training_leaves_out_what_is_too_long_or_too_short(tmp_path):
     lengths = [(2, 2), (5, 3), (3, 12), (13, 4), (4, 13)]
     pairs = [pair(number, *both) for number, both in enumerate(lengths)]
     assert sorted(numbers(once(tmp_path, pairs, "train", settings(min_length=4)))) == [1, 2]
+    kept = Batches(Toy(), "train", tmp_path, settings(min_length=4))
+    assert kept.target_tokens_per_batch * kept.batches_per_epoch == pytest.approx(3 + 12)
 
 
 def test_evaluation_keeps_longer_sentences_in_doubling_buckets_or_drops_them(tmp_path):
@@ -384,7 +383,6 @@ def packed_dir(tmp_path_factory):
 
 
 def unpacked(batch):
-    """The pairs of a batch of packed rows."""
     for row in range(len(batch["inputs"])):
         segments = {side: batch[f"{side}_segmentation"][row] for side in ("inputs", "targets")}
         for number in range(1, segments["inputs"].max() + 1):

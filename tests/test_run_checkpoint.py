@@ -60,7 +60,7 @@ def test_restores_all_that_was_saved(tmp_path, optimizer):
         slot.assign(np.random.default_rng(number).uniform(size=slot.shape))
     saved(run, tmp_path, [7])
     found = RunCheckpoints(str(tmp_path), other).restore_latest({**LOSSES, "global_step": 0})
-    assert found["global_step"] == 7
+    assert (found["global_step"], found["global_step"].dtype) == (7, np.int64)
     np.testing.assert_array_equal(found["run/losses"], LOSSES["run/losses"])
     kept, restored = ([*each.model.weights, *each.optimizer.variables] for each in (run, other))
     for one, two in zip(kept, restored, strict=True):
@@ -126,7 +126,7 @@ def test_a_run_is_not_begun_anew_over_damaged_checkpoints(run, tmp_path, capsys)
 
 def test_what_a_killed_process_left_is_removed_and_nothing_else(run, tmp_path):
     kept = saved(run, tmp_path, [2])
-    (tmp_path / "model.ckpt-2.input.index").write_bytes(b"of others")
+    (tmp_path / "model.ckpt-2.input.data-00000-of-00001").write_bytes(b"of others")
     whole = sorted(path.name for path in tmp_path.iterdir())
     for name in (
         ".model.ckpt-3.unfinished.data-00000-of-00001",

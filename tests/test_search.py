@@ -44,7 +44,6 @@ def test_a_length_of_nothing_returns_nothing():
 
 
 def lengths_of(ids):
-    """Tokens of each row, its end of sentence included."""
     return [len(row) if 1 in row else int(np.count_nonzero(row)) for row in up_to_eos(ids)]
 
 
@@ -133,6 +132,7 @@ def test_with_relative_attention_all_tokens_are_kept():
     model, said = search_model(f"{RELATIVE}4"), []
     ids, _ = sample(model, MANY, seed=1, max_lengths=[1] * 2000, top_k=1)
     assert len(np.unique(ids)) > 5
+    assert Ensemble([model, search_model()]).keys_need_positions
     options = {"beam_size": 1, "sampling_method": "random", "sampling_keep_top_k": 1}
     t2t.decoding.Translator(model, ENCODERS, DecodeSettings(**options), said.append)
     assert len(said) == 1 and said[0].startswith("sampling_keep_top_k=1 has no effect on a model")

@@ -157,7 +157,7 @@ def test_ids_are_line_numbers_and_others_are_skipped(encoder):
 
 def test_escapes_as_t2t():
     texts = {"\\u": "_", "\\\\u": "\\u", "\\\\\\u": "\\_", "\\233;": "é", "\\233": "\\233"}
-    texts |= {"\\1114112;": "〓", "\\" + "9" * 5000 + ";": "〓", "a\\": "a\\"}
+    texts |= {f"\\{n};": "〓" for n in (1114112, 2**31, "9" * 5000)} | {"a\\": "a\\"}
     assert {spelling: unescape(spelling) for spelling in texts} == texts
     assert escape("a_\\bé\n", frozenset("ab\\u;_0123456789\n")) == "a\\u\\\\b\\233;\\10;_"
 
@@ -305,8 +305,12 @@ def test_shortcuts_change_nothing(monkeypatch, max_subtoken_length, extra, few_k
 
 
 def test_building_from_counts_between_other_limits(tmp_path, capsys):
-    """Each word is a subtoken, as it occurs twice or more."""
-    counts = {"low": 3, "lower": 2}
+    (tmp_path / "a").write_text("y,z,3\nno\n")
+    (tmp_path / "b").write_text("x y\nz\n")
+    found = tokenizer.corpus_token_counts(f"{tmp_path}/?", 3)
+    assert found == {"y": 2, ",": 2, "z": 1, "3": 1, "no": 1, "x": 1}
+    assert tokenizer.vocab_token_counts(f"{tmp_path}/a", 0) == {"y,z": 3}
+    counts = {"low": 3, "lower": 2}  # each is a subtoken, as it occurs twice or more
     encoder = SubwordTextEncoder.build_to_target_size(40, counts, 2, 2.0)
     assert encoder.all_subtoken_strings[2:4] == ("low_", "lower_")
     encoder.store_to_file(tmp_path / "vocab", add_single_quotes=False)

@@ -15,7 +15,7 @@ from tfds_datasets import SIZES, ToyTranslate, pair, prepare
 
 from t2t_keras import registry
 from t2t_keras.data.shards import find_shards
-from t2t_keras.data.tfds import TfdsSource
+from t2t_keras.data.tfds import USUAL_SPLITS, TfdsSource
 from t2t_keras.errors import UserError
 
 
@@ -26,7 +26,6 @@ def prepared(tmp_path_factory):
 
 @pytest.fixture
 def nothing_prepared(tmp_path, monkeypatch):
-    """TFDS's own directory is empty."""
     monkeypatch.setenv("TFDS_DATA_DIR", str(tmp_path / "of_tfds"))
 
 
@@ -64,7 +63,7 @@ def test_pairs_are_those_of_tfds_in_the_order_of_its_files(prepared, tmp_path, p
         assert sorted(pairs) == [pair("train", number) for number in range(200)]
 
 
-def test_languages_and_splits_are_those_asked_for_or_those_the_dataset_names(prepared, tmp_path):
+def test_languages_and_splits_are_asked_for_or_the_dataset_s(prepared, tmp_path, monkeypatch):
     named = TfdsSource(str(prepared), tmp_path)
     assert named.languages == ("de", "en")
     assert [(split, named.count(split)) for split in named.splits] == list(
@@ -72,6 +71,8 @@ def test_languages_and_splits_are_those_asked_for_or_those_the_dataset_names(pre
     )
     asked = opened(prepared, tmp_path, "test")
     assert [(b, a) for a, b in named.pairs("test")] == list(asked.pairs("train"))
+    monkeypatch.setitem(USUAL_SPLITS, "test", "absent")
+    assert TfdsSource(str(prepared), tmp_path).splits == ["train", "dev"]
 
 
 @pytest.mark.parametrize("part", ["train", "train[:101]+train[150:]"])
@@ -244,7 +245,6 @@ def write_archives(folder, language, train, dev, test):
 
 
 def numbered(language, name, count):
-    """Sentences that tell where they are from."""
     sides = (language, "en")
     return {side: [f"{side} {name} {number}" for number in range(count)] for side in sides}
 

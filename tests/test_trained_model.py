@@ -91,7 +91,7 @@ def of_t2t(tmp_path):
     return tmp_path
 
 
-def test_the_row_of_the_target_space_that_was_trained_is_named(of_t2t, capsys):
+def test_the_row_of_the_target_space_that_was_trained_is_named(of_t2t, capsys, monkeypatch):
     """T2T's released checkpoint is one of space 8, and its problem now says 0."""
     path, case = of_t2t / "t2t_train", golden.load("t2t_release")
     t2t.load(path)
@@ -101,6 +101,8 @@ def test_the_row_of_the_target_space_that_was_trained_is_named(of_t2t, capsys):
     assert capsys.readouterr().err == ""
     error = golden.relative_error(loaded.model(case.batch), case.arrays["logits"])
     assert error < golden.RELATIVE and loaded.made_from()["target_space_id"] == "8"
+    monkeypatch.setattr(type(loaded.problem), "space_ids", (8, 8))
+    assert t2t.load(path).model.target_space_id == 8  # nothing else is recorded
     flags = (f"--checkpoint_path={path}", "--target_space_id=40", "--decode_from_file=-")
     said = toy.complaint(toy.command("decode", *flags, input="a\n"))
     assert "target_space_id must be from 0 to 31, got 40" in said

@@ -25,7 +25,7 @@ VARIANTS = {
     "odd_hidden_size": "hidden_size=15,num_heads=3",
     "two_channels": "hidden_size=2,num_heads=1",
     "key_and_value_channels": "attention_key_channels=8,attention_value_channels=24",
-    "depths": "num_encoder_layers=1,num_decoder_layers=3",
+    "depths": "num_encoder_layers=2,num_decoder_layers=3",
     "two_vocabularies": "",
     "two_vocabularies_shared_embedding": "shared_embedding=true",
     "shared_embedding": "shared_embedding=true,shared_embedding_and_softmax_weights=false",
@@ -120,12 +120,12 @@ def test_encode_and_decode_are_the_two_halves():
 
 
 def test_attention_weights_on_request():
-    model = variant("depths")  # 1 encoder layer, 3 decoder layers
+    model = variant("depths")  # 2 encoder layers, 3 decoder layers
     inputs = {"inputs": SOURCE, "targets": TARGETS}
     logits, weights = model(inputs, return_attention_weights=True)
     np.testing.assert_array_equal(logits, model(inputs))
     assert {kind: [w.shape for w in layers] for kind, layers in weights.items()} == {
-        "encoder": [(4, 2, 6, 6)],
+        "encoder": [(4, 2, 6, 6)] * 2,
         "decoder": [(4, 2, 5, 5)] * 3,
         "encdec": [(4, 2, 5, 6)] * 3,
     }
@@ -161,6 +161,8 @@ def test_starting_weights_are_t2ts():
             assert (value == 0).all(), name
         elif name.endswith("layer_norm_scale"):
             assert (value == 1).all(), name
+    make = t2t.transformer.kernel_initializer(hp.override("initializer=uniform,initializer_gain=2"))
+    assert 0.19 < np.abs(make((99, 9))).max() <= 0.2
 
 
 @pytest.mark.parametrize("name", t2t.registry.list_hparams())
