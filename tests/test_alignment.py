@@ -161,3 +161,7 @@ def test_mistakes_end_in_one_line(model):
     }.items():
         with pytest.raises(UserError, match=message):
             PairAligner(model, ENCODERS, heads)
+    for side, use in {"encoder": PairAligner, "decoder": attention_weights}.items():
+        one = networks.small_model(f"num_hidden_layers=0,num_{side}_layers=1")
+        with pytest.raises(UserError, match="an encoder and a decoder, with layers"):
+            use(one, ENCODERS, [1])

@@ -1,6 +1,7 @@
 """Early stopping and dev metrics; the rule is that of T2T's `has_metric_plateaued`."""
 
 import json
+import math
 
 import golden
 import numpy as np
@@ -115,6 +116,7 @@ def test_history_is_read_up_to_the_step_that_a_run_goes_on_from(tmp_path):
     history = EvaluationHistory(str(tmp_path), 0)
     for step, loss, bleu in ((10, 3.0, 1.0), (20, 2.0, 3.0), (30, 2.0, 3.0), (40, 1.0, 2.0)):
         history.add(step, {"loss": loss, "bleu": bleu})
+    history.add(50, {"loss": -math.inf, "bleu": math.inf})  # never the best
     assert (history.best("loss"), history.best("bleu")) == (40, 20)
     assert history.best("accuracy") is history.best("loss", steps=[]) is None
     assert history.best("loss", steps=[10, 30]) == 30

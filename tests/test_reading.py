@@ -439,9 +439,9 @@ def test_packed_targets_with_and_without_the_inputs_of_tensor2tensor(tmp_path):
     rows = list(pack([{"targets": [5, 1]}, {"targets": [6, 7, 1]}], 24))
     assert rows[0]["inputs"] == [0]
     for row in (rows[0], {name: ids for name, ids in rows[0].items() if name != "inputs"}):
-        for hp in (settings(), settings(t2t_batches=True)):
+        for given in ({}, {"t2t_batches": True}, {"t2t_batches": True, "max_length": 4}):
             write(tmp_path, "dev", [row])
-            (batch,) = dataset(Targets(), "dev", tmp_path, hp)
+            (batch,) = dataset(Targets(), "dev", tmp_path, settings(**given))
             assert len(batch) == 3
             np.testing.assert_array_equal(batch["targets_segmentation"][0, :5], [1, 1, 2, 2, 2])
 

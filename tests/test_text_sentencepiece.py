@@ -95,7 +95,7 @@ def test_built_models_have_our_ids_and_lose_nothing(encoders, tmp_path):
     assert pickle.loads(pickle.dumps(encoder)).encode("low ⁂") == encoder.encode("low ⁂")
     encoder.store_to_file(tmp_path / "model")
     assert SentencePieceEncoder(tmp_path / "model").encode("low ⁂") == encoder.encode("low ⁂")
-    long = SentencePieceEncoder.build_from_generator(["low " * 5000], 20, "bpe")
+    long = SentencePieceEncoder.build_from_generator(["low " * 5000, "x" * 2**16], 20, "bpe")
     assert len(long.encode("low low")) == 2
     assert encoder.encode("low\ud800") == encoder.encode("low")  # a surrogate is not text
     surrogates = [f"{line}\ud800" for line in LINES]

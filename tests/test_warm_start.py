@@ -84,7 +84,7 @@ def test_tokens_of_both_keep_their_rows(overrides, old, tmp_path):
     first = [np.array(each.table) for each in as_made.embeddings]
     model, report = warmed(tmp_path, *new, overrides, str(tmp_path))
     assert report == (
-        f"the vocabulary is not that of {tmp_path}: 4 of 7 source tokens and 4 of 6 target tokens "
+        f"vocabulary or tables are not those of {tmp_path}: 4 of 7 source tokens and 4 of 6 target tokens "
         "keep their embeddings, the others start with random ones"
     )
     # by the new id: the old one, None: as it was
@@ -115,6 +115,8 @@ def test_one_table_may_become_two(old, tmp_path):
     table = np.array(before.softmax.table)
     np.testing.assert_array_equal(model.embeddings[0].table, table)
     np.testing.assert_array_equal(np.array(model.softmax.table)[[0, 1, 2, 4]], table[[0, 1, 5, 3]])
+    model, _ = warmed(tmp_path, OLD, OLD, SEPARATE, str(tmp_path))
+    np.testing.assert_array_equal(model.softmax.table, table)
 
 
 def test_without_the_vocabulary_the_size_must_be_the_same(old, tmp_path, capsys):
@@ -193,7 +195,7 @@ def test_by_flags(tmp_path):
         "--decode_hparams=beam_size=1,extra_length=1",
     )
     assert done.returncode == 0, done.stderr
-    counts = re.search(r"the vocabulary is not that of .*: (\d+) of (\d+) tokens keep", done.stderr)
+    counts = re.search(r"tables are not those of .*: (\d+) of (\d+) tokens keep", done.stderr)
     assert counts and 2 < int(counts[1]) < int(counts[2])
     assert json.loads((tmp_path / "new" / "run.json").read_text())["freeze"] == "/ffn/"
     arrays = checkpoints.read(f"{tmp_path}/new/model.ckpt-1")

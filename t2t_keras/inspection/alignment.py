@@ -123,7 +123,7 @@ class PairAligner(PairScorer):
 
 def heads_of_model(model, text: str) -> Heads:
     """Parses heads; raises UserError if the model does not have them or cannot align."""
-    require_both_sides(model, "word alignment")
+    require_both_sides(model, "word alignment", "decoder")
     heads = Heads.parse(text)
     counts = len(model.decoder.layers), model.hp.num_heads
     for name, number, count in zip(("layer", "head"), heads, counts, strict=False):

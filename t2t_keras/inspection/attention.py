@@ -118,7 +118,7 @@ def attention_data(
         UserError: the model is an ensemble, a text has more than `MOST_TOKENS` tokens or cannot be
             encoded, or a setting without effect is changed.
     """
-    require_both_sides(model, "a picture of attention")
+    require_both_sides(model, "a picture of attention", "encoder", "decoder")
     settings = settings or DecodeSettings()
     for field in dataclasses.fields(settings):
         if field.name not in SETTINGS and getattr(settings, field.name) != field.default:
@@ -149,14 +149,15 @@ def attention_data(
     )
 
 
-def require_both_sides(model, what: str) -> None:
-    """Raises UserError unless a model has attention between two sides, which `what` is made of."""
+def require_both_sides(model, what: str, *stacks: str) -> None:
+    """Raises UserError unless a model has two sides and layers in `stacks`, as `what` needs."""
     if len(model.members) > 1:
         raise UserError("an ensemble has no attention of its own: name one checkpoint.")
-    if not model.has_memory or model.prepends:
+    two = model.has_memory and not model.prepends
+    if not two or not all(getattr(model, stack).layers for stack in stacks):
         raise UserError(
-            f"{what} needs a model with an encoder and a decoder, without prepend_mode: for others, "
-            "call the model with return_attention_weights=True."
+            f"{what} needs a model with an encoder and a decoder, with layers, without prepend_mode: "
+            "for others, call the model with return_attention_weights=True."
         )
 
 
@@ -167,7 +168,7 @@ def attention_weights(
 
     Its arguments are a `Transformer`, and S and T ids including end of sentence.
     """
-    require_both_sides(model, "a picture of attention")
+    require_both_sides(model, "a picture of attention", "encoder", "decoder")
     pair = {"inputs": source_ids, "targets": target_ids}
     batch = {side: np.array([ids], np.int32) for side, ids in pair.items()}
     _, weights = model(batch, training=False, return_attention_weights=True)

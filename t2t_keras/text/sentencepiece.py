@@ -23,7 +23,7 @@ UNKNOWN = " \u2047 "  # a model's text for an unknown character, unless it has i
 
 _SPACE = "\u2581"  # represents a space in a piece
 _BYTES_FROM = 1024  # vocabulary size; smaller ones cannot afford 256 byte tokens
-_LONGEST_LINE = 2**20  # bytes: longer lines are skipped; SentencePiece's default is 4,192
+_LONGEST_LINE = {"unigram": 2**20, "bpe": 2**16 - 1}  # bytes; skips lines of which BPE aborts
 _SEEDED = threading.Lock()  # SentencePiece's random generator is global to the process
 
 
@@ -103,7 +103,7 @@ class SentencePieceEncoder(TensorEncoder):
                     character_coverage=0.9995 if with_bytes else 1.0,
                     normalization_rule_tsv=rules.name,
                     remove_extra_whitespaces=False,
-                    max_sentence_length=_LONGEST_LINE,
+                    max_sentence_length=_LONGEST_LINE[model_type],
                     minloglevel=2,
                 )
             except (RuntimeError, ValueError, OSError) as error:

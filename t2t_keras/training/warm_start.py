@@ -43,10 +43,10 @@ def warm_start(
     before = recorded_encoders(prefix, problem, data_dir)
     names = {side: tokens(each, each.vocab_size) for side, each in encoders.items()}
     old = {side: tokens(each, each.vocab_size) for side, each in (before or {}).items()}
-    if before is None or names == old:
-        load_t2t(model, path)
-        return ""
     arrays = with_averages(read(path))
+    if before is None or (names == old and t2t_variables(model).keys() <= arrays.keys()):
+        assign(model, arrays, path)
+        return ""
     tables = {name: arrays.pop(name) for name in list(arrays) if is_table(name)}
     counts = {}
     for name, variable in t2t_variables(model).items():
@@ -74,7 +74,7 @@ def warm_start(
         counts[label] = f"{len(found):,} of {len(names[side]):,} {label}tokens"
     assign(model, arrays, path)
     return (
-        f"the vocabulary is not that of {os.fspath(path)}: "
+        f"vocabulary or tables are not those of {os.fspath(path)}: "
         f"{' and '.join(counts.values())} keep their embeddings, the others start with random ones"
     )
 
