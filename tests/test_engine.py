@@ -1,5 +1,6 @@
 """The engine on one device: precision, accumulation, moving average, memory, batches of an update."""
 
+import functools
 import gc
 import json
 import weakref
@@ -25,6 +26,7 @@ from t2t_keras.transformer import Transformer
 pytestmark = pytest.mark.usefixtures("one_engine")
 PROBLEM = registry.problem(toy.PROBLEM)
 DROPOUT = "layer_prepostprocess_dropout=0.2,attention_dropout=0.2,relu_dropout=0.2"
+RELATIVE = "self_attention_type=dot_product_relative,max_relative_position=2"
 BATCHES = list(replicas.batches(8))
 
 
@@ -139,18 +141,18 @@ def test_the_settings_choose_the_precision_unless_one_is_given():
 @pytest.mark.parametrize("by", ["engine", "fit"])
 def test_the_graphs_of_a_model_are_freed_with_it(by, monkeypatch):
     """TensorFlow registers what `tf.custom_gradient` makes in a graph for ever."""
-    graphs = []
+    graphs, whole = [], Transformer.call
 
+    @functools.wraps(whole)  # Keras passes on `training` where it sees that name
     def call(model, *arguments, **keywords):
         graphs.append(weakref.ref(tf.constant(0).graph))
         return whole(model, *arguments, **keywords)
 
-    whole = Transformer.call
     monkeypatch.setattr(Transformer, "call", call)
     if by == "engine":
         train(engine(DROPOUT), BATCHES[:1])
     else:
-        model = networks.small_model("relu_dropout=0.1,learning_rate_constant=1")
+        model = networks.small_model(f"{RELATIVE},{DROPOUT},learning_rate_constant=1")
         model.compile(optimizers.create(model.hp))
         prepare_fit(model)
         model.fit(tf.data.Dataset.from_tensors(BATCHES[0]), verbose=0)

@@ -241,15 +241,11 @@ class MultiHeadAttention(SettingsLayer):
         logits = ops.cast(logits, "float32")  # the softmax is float32 in any precision
         weights = softmax(logits if mask.prepared is None else logits + mask.prepared)
 
-        def context(dropped, v):
-            context = matmul(dropped, v)  # [B, H, T, V/H]
-            if self.max_relative_position:
-                values = self._distance_embeddings(self.relative_values, mask.distance, dropped)
-                context = context + ops.einsum("bhts,tsc->bhtc", dropped, values)
-            return context
-
+        values = [v]
+        if self.max_relative_position:
+            values += [self._distance_embeddings(self.relative_values, mask.distance, weights)]
         given = ops.cast(weights, self.compute_dtype)
-        return self.dropout.before(context, given, v, training=training), weights
+        return self.dropout.weighted(given, *values, training=training), weights
 
     def _heads(self, projection, x, sizes, scale=None):
         """Projects [B, T, D] and splits it into heads, [B, H, T, C]; `sizes` are B and T."""

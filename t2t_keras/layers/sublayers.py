@@ -15,7 +15,7 @@ from keras import ops
 from t2t_keras.ids import PAD_ID
 from t2t_keras.layers.masks import MASKED
 from t2t_keras.precision import dense, dtype_config, fixed, multiply, policy_of_part
-from t2t_keras.shape import custom_gradient, flattened, relu_of_dropped, row_sum, shape_of
+from t2t_keras.shape import custom_gradient, flattened, matmul, relu_of_dropped, row_sum, shape_of
 
 KeepMask = Callable[[Any, float], Any]
 """`keep_mask(shape, rate)` -> boolean tensor of `shape`, False with probability `rate`.
@@ -154,20 +154,61 @@ class Dropout(SettingsLayer):
     def call(self, x, training=False):
         if not training or not self.rate:
             return x
+        if _keep_mask.get() is None:
+            return keras.random.dropout(x, self.rate, self._mask_shape(x), self._seed)
+        return ops.where(self.mask(x), x * (1.0 / (1.0 - self.rate)), 0)
+
+    def mask(self, x):
+        """Returns a mask for x, True where an element stays; `broadcast_dims` are of size 1."""
+        keep_mask = _keep_mask.get() or SeededMasks(self._seed)
+        return keep_mask(self._mask_shape(x), self.rate)
+
+    def _mask_shape(self, x):
         shape = shape_of(x)
         for axis in self.broadcast_dims:
             shape[axis] = 1
-        if (keep_mask := _keep_mask.get()) is None:
-            return keras.random.dropout(x, self.rate, noise_shape=shape, seed=self._seed)
-        return ops.where(keep_mask(shape, self.rate), x * (1.0 / (1.0 - self.rate)), 0)
+        return shape
 
-    def before(self, function, x, *others, training=False):
-        """Returns function(self(x), *others); the gradient drops x again, so that what is dropped is not kept."""
+    def weighted(self, weights, *values, training=False):
+        """Returns dropped attention weights [B, H, T, S] times values; see `_weighted` and its gradient."""
+        if not training or not self.rate or type(self).call is not Dropout.call:
+            return _weighted(self(weights, training=training), *values)
+        return _weighted_by_dropped(self.rate)(weights, self.mask(weights), *values)
 
-        def run(x, *others):
-            return function(self(x, training=training), *others)
 
-        return (rematerialised(run, self._seed) if training and self.rate else run)(x, *others)
+def _weighted(weights, v, of_distance=None):
+    """Returns weights [B, H, T, S] times v [B, H, S, C]; `of_distance` [T, S, C] is added to v."""
+    y = matmul(weights, v)
+    return y if of_distance is None else y + ops.einsum("bhts,tsc->bhtc", weights, of_distance)
+
+
+@functools.cache
+def _weighted_by_dropped(rate):
+    """Returns a function of weights, a mask and values: `_weighted` of dropped weights.
+
+    Its gradient drops the weights again, so that only they and the mask are kept. Dropout's 1/(1-rate)
+    multiplies the product, which is smaller than the weights.
+    """
+    scale = 1.0 / (1.0 - rate)
+
+    @custom_gradient
+    def given(weights, mask, v, *of_distance):
+        def backward(*args, upstream=None):  # on PyTorch, Keras passes the gradient by name
+            dy = (args[-1] if upstream is None else upstream) * scale
+            # What did not depend on dy would be computed early, and so be kept.
+            first = ops.sum(ops.reshape(dy, (-1,))[:1])
+            zero = ops.cast(ops.where(first == first, 0.0, float("nan")), dy.dtype)
+            dropped = ops.where(mask, weights, zero)
+            dx, dv = matmul(dy, v, transpose=True), matmul(ops.swapaxes(dropped, -1, -2), dy)
+            others = []
+            if of_distance:
+                dx = dx + ops.einsum("bhtc,tsc->bhts", dy, of_distance[0])
+                others = [ops.einsum("bhts,bhtc->tsc", dropped, dy)]
+            return ops.where(mask, dx, 0), None, dv, *others
+
+        return _weighted(ops.where(mask, weights, 0), v, *of_distance) * scale, backward
+
+    return given
 
 
 @keras.saving.register_keras_serializable("t2t_keras")
