@@ -259,6 +259,7 @@ def test_what_is_typed_goes_on_after_a_mistake(monkeypatch, capsys):
         (["--decode_interactive", "--raw"], "--raw needs --decode_from_file"),
         (["--decode_interactive", "--decode_to_file=x"], "leave out --decode_to_file"),
         (["--decode_from_file=-", "--decode_prefix_file=-"], "only one input can be standard input"),
+        (["--decode_from_file=-", "--constraints_file={}/empty", "--decode_hparams=beam_size=1"], "--constraints_file needs"),
         (["--decode_from_file=/nowhere"], "Cannot read /nowhere"),
         (["--decode_from_file=/"], "Cannot read /: Is a directory"),
         (["--decode_from_file={}/empty"], "/empty is empty: --decode_from_file needs a sentence"),

@@ -206,6 +206,7 @@ def test_addresses_without_such_a_server(grpc_address, rest_address):
         refused(address, r"TensorFlow Serving .* is this its gRPC port\?.*refused")
         refused(f"http://{address}", r"its --rest_api_port\? .*refused")
     refused(f"http://{grpc_address}/", f"^http://{grpc_address} sent no TensorFlow Serving answer")
+    refused("http://[::zz]:80", r"its --rest_api_port\?")
     refused(rest_address[7:], f"^{rest_address[7:]}.*gRPC port")
 
 
@@ -276,7 +277,8 @@ def answering(outputs, takes="text", returns="translations"):
         (None, "translations and scores for 1 texts"),
         ({"translations": [["\ud800"]], "scores": [[1.0]]}, "surrogates"),
         ({"translations": [["a"]], "scores": [[1, 2]]}, "reshape"),
-        ({"translations": [], "scores": []}, "it is empty"),
+        ({"translations": [[]], "scores": [[]]}, "it is empty"),
+        ({"translations": [["a"], ["b"]], "scores": [[1], [2]]}, "it has 2 rows"),
         ({"translations": [["a"]], "scores": [[1]], "truncated": []}, "is shorter than"),
     ],
 )

@@ -142,7 +142,8 @@ class Stack(TransformerLayer):
         num_layers: N.
         proximity_bias: True adds -log(1 + distance) to the logits of self-attention, as in T2T.
         remat: True recomputes the activations inside each layer in the backward pass instead of
-            keeping them (gradient checkpointing); no effect if attention weights are returned.
+            keeping them (gradient checkpointing); no effect if attention weights are returned. TensorFlow
+            never frees the training graph of such a model.
         kwargs: those of `TransformerLayer`.
     """
 

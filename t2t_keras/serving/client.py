@@ -92,6 +92,8 @@ class TextClient:
         outputs = self.model.predict(self.name, self._input, encode(texts))
         try:
             hypotheses, values = (outputs[name] for name in self._outputs)
+            if len(values) != len(texts):
+                raise ValueError(f"it has {len(values)} rows")
             # "same_kind" refuses text, complex numbers and fractions of ids.
             scores = np.asarray(values).astype(float, casting="same_kind").reshape(len(texts), -1)
             if not scores.size:
@@ -193,8 +195,8 @@ class _RestModel(_ServedModel):
         """Sends a request, POST if it has a body; returns what is read from its JSON answer."""
         url = f"{self.server}/v1/models/{urllib.parse.quote(self.name, safe='')}{path}"
         data = json.dumps(body).encode() if body else None
-        request = urllib.request.Request(url, data, {"Content-Type": "application/json"})
         try:
+            request = urllib.request.Request(url, data, {"Content-Type": "application/json"})
             try:
                 response = urllib.request.urlopen(request, timeout=self.timeout)
             except urllib.error.HTTPError as error:
