@@ -250,13 +250,14 @@ def multiply(x, matrix):
     return ops.reshape(y, (*shape_of(x)[:-1], y.shape[-1]))
 
 
-def dense(layer, x):
-    """Applies a `Dense` layer to [..., D], in 8 bits if that is its policy.
+def dense(layer, x, scale=None):
+    """Applies a `Dense` layer to x [..., D], in 8 bits if that is its policy; with `scale`, to scale x.
 
     `flattened` gives x the form that is multiplied fastest. TensorFlow does not join the product of [N, D] with
     the bias: for a single row the joint operation is slower.
     """
     if isinstance(layer.dtype_policy, EightBits):
+        x = x if scale is None else x * scale
         y = multiply(x, layer.dtype_policy.matrix(layer, lambda: layer.kernel))
         return layer.activation(y if layer.bias is None else y + ops.cast(layer.bias, y.dtype))
     blocks = _in_blocks.get()  # not in the condition: AutoGraph knows no `:=`
@@ -267,9 +268,11 @@ def dense(layer, x):
     plain = type(layer) is keras.layers.Dense and layer.built and not layer.quantization_mode
     flat = len(x.shape) == 2
     if not plain or layer.activity_regularizer or not (flat or x.shape[0] == 1):
-        return layer(x)
+        return layer(x if scale is None else x * scale)
     x, kernel = (ops.cast(t, layer.compute_dtype) for t in (x, layer.kernel))
     y = ops.matmul(x, kernel if flat else ops.expand_dims(kernel, 0))
+    if scale is not None:
+        y = y * scale  # not x, which is wider in a feed-forward part
     if layer.bias is not None:
         bias = ops.cast(layer.bias, y.dtype)
         y = ops.squeeze(ops.expand_dims(y, 0) + bias, 0) if flat else add_bias(y, bias)

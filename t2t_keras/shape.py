@@ -162,23 +162,19 @@ def custom_gradient(function):
     return call
 
 
-@functools.cache
-def relu_of_dropped(rate):
-    """Returns a function of x and y = relu(dropout(x)) that returns y; its gradient keeps y alone, no mask."""
+@custom_gradient
+def relu_of_dropped(x, y):
+    """Returns y = relu(where(mask, x, 0)); its gradient by x keeps y alone, no mask."""
 
-    @custom_gradient
-    def given(x, y):
-        def backward(*args, upstream=None, dtype=x.dtype):  # PyTorch: by name
-            dy = args[-1] if upstream is None else upstream
-            if ON_TENSORFLOW:  # a comparison of y would not wait for dy, and so be kept
-                dx = tf.raw_ops.ReluGrad(gradients=dy, features=y)
-            else:
-                dx = ops.where(y > 0, dy, 0)
-            return ops.cast(dx * (1.0 / (1.0 - rate)), dtype), None
+    def backward(*args, upstream=None, dtype=x.dtype):  # PyTorch: by name
+        dy = args[-1] if upstream is None else upstream
+        if ON_TENSORFLOW:  # a comparison of y would not wait for dy, and so be kept
+            dx = tf.raw_ops.ReluGrad(gradients=dy, features=y)
+        else:
+            dx = ops.where(y > 0, dy, 0)
+        return ops.cast(dx, dtype), None
 
-        return y, backward
-
-    return given
+    return y, backward
 
 
 def row_sum(x):

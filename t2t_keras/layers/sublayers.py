@@ -158,6 +158,11 @@ class Dropout(SettingsLayer):
             return keras.random.dropout(x, self.rate, self._mask_shape(x), self._seed)
         return ops.where(self.mask(x), x * (1.0 / (1.0 - self.rate)), 0)
 
+    @property
+    def is_plain(self) -> bool:
+        """True if dropping is multiplying with `mask` and 1/(1-rate): no subclass does otherwise."""
+        return bool(self.rate) and type(self).call is Dropout.call
+
     def mask(self, x):
         """Returns a mask for x, True where an element stays; `broadcast_dims` are of size 1."""
         keep_mask = _keep_mask.get() or SeededMasks(self._seed)
@@ -171,9 +176,9 @@ class Dropout(SettingsLayer):
 
     def weighted(self, weights, *values, training=False):
         """Returns dropped attention weights [B, H, T, S] times values; see `_weighted` and its gradient."""
-        if not training or not self.rate or type(self).call is not Dropout.call:
-            return _weighted(self(weights, training=training), *values)
-        return _weighted_by_dropped(self.rate)(weights, self.mask(weights), *values)
+        if training and self.is_plain:
+            return _weighted_by_dropped(self.rate)(weights, self.mask(weights), *values)
+        return _weighted(self(weights, training=training), *values)
 
 
 def _weighted(weights, v, of_distance=None):
@@ -250,11 +255,14 @@ class FeedForward(SettingsLayer):
     def call(self, x, training=False):
         rows = x if self.dropout.broadcast_dims else flattened(x, x.shape[-1], training)
         x1 = dense(self.conv1, rows)
-        y = self.dropout(x1, training=training)
-        if self.conv1.activation is keras.activations.linear:
-            y = ops.relu(y)  # the same after dropout as before it
-            y = relu_of_dropped(self.dropout.rate)(x1, y) if training else y
-        y = dense(self.conv2, y)
+        is_relu, scale = self.conv1.activation is keras.activations.linear, None
+        if training and is_relu and self.dropout.is_plain:
+            y = relu_of_dropped(x1, ops.relu(ops.where(self.dropout.mask(x1), x1, 0)))
+            scale = 1.0 / (1.0 - self.dropout.rate)
+        else:
+            y = self.dropout(x1, training=training)
+            y = ops.relu(y) if is_relu else y  # the same after dropout as before it
+        y = dense(self.conv2, y, scale)
         known = all(x.shape[1:])  # in a decoding step: -1 then needs no operation
         return ops.reshape(y, (-1, *x.shape[1:]) if known else shape_of(x))
 
