@@ -17,6 +17,7 @@ from t2t_keras.files import locked_directory
 TABLE = "transformer/symbol_modality_23_16/shared"
 KERNEL = "transformer/body/encoder/layer_0/ffn/conv1/kernel"
 DATA = ".data-00000-of-00001"
+RUN = {"problem": "p", "model": "transformer", "target_space_id": 0, "vocabulary": {"inputs": "1"}}
 
 
 def like_a_run(directory, arrays, step, hp=None, run=None):
@@ -30,8 +31,7 @@ def like_a_run(directory, arrays, step, hp=None, run=None):
     write(prefix, {**arrays, **extra})
     if hp is not None:
         (directory / "hparams.json").write_text(json.dumps(hp.to_dict()))
-        own = {"problem": "p", "vocabulary": {"inputs": "1"}} | (run or {})
-        (directory / "run.json").write_text(json.dumps(own))
+        (directory / "run.json").write_text(json.dumps(RUN | (run or {})))
     return prefix
 
 
@@ -103,8 +103,7 @@ def test_result_is_marked_and_the_model_made_from_it(directory, models, tmp_path
     averaged = tmp_path / "averaged"
     sources = prefixes(directory, 10, 20)
     average(sources, str(averaged / "model.ckpt"))
-    about = {"problem": "p", "inference_only": True, "averages": {"model.ckpt": sources}}
-    about["vocabulary"] = {"inputs": "1"}
+    about = RUN | {"inference_only": True, "averages": {"model.ckpt": sources}}
     assert json.loads((averaged / "run.json").read_text()) == about
     hp = json.loads((averaged / "hparams.json").read_text())
     assert hp == json.loads((directory / "hparams.json").read_text())
@@ -196,6 +195,9 @@ def test_other_shapes_and_names(directory, models, changes, expected, tmp_path):
         ("num_heads=4", None, "num_heads is 4, not 2"),  # of the same shapes
         ("", {"problem": "p_rev"}, "problem is p_rev, not p"),
         ("", {"vocabulary": {"inputs": "2"}}, "vocabulary is {'inputs': '2'}, not"),
+        ("", {"target_space_id": 3}, "target_space_id is 3, not 0"),
+        ("", {"model": "own"}, "model is own, not transformer"),
+        ("", {"source_vocab_size": 23}, None),  # the other does not say
         ("learning_rate_warmup_steps=9", None, None),  # of no interest in inference
     ],
 )
