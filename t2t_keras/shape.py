@@ -163,8 +163,9 @@ def custom_gradient(function):
 
 
 @custom_gradient
-def relu_of_dropped(x, y):
-    """Returns y = relu(where(mask, x, 0)); its gradient by x keeps y alone, no mask."""
+def relu_of_dropped(x, mask):
+    """Returns y = relu(x) where the mask is True, else 0; its gradient keeps y alone, no mask."""
+    y = ops.relu(ops.where(mask, x, 0))
 
     def backward(*args, upstream=None, dtype=x.dtype):  # PyTorch: by name
         dy = args[-1] if upstream is None else upstream

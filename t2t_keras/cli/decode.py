@@ -79,9 +79,7 @@ def main() -> None:
 
     settings = options.decode_settings()
     if FLAGS.constraints_file and (settings.beam_size == 1 or settings.xla):
-        raise UserError(
-            "--constraints_file needs a beam_size of 2 or more, and no xla: change these."
-        )
+        raise UserError("--constraints_file needs a beam_size of 2 or more, and no xla.")
     changed = [n for n in _SEARCH_SETTINGS if getattr(settings, n) != getattr(type(settings), n)]
     if changed and not searches:
         print(f"ignoring {', '.join(changed)}: --{mode} does not search", file=sys.stderr)

@@ -695,6 +695,7 @@ class Batches(SplitBatches):
             for number, (side, oriented) in enumerate(self._problem.orient(ids).items()):
                 shape = tf.stack([-1, lengths[number]])
                 padded[side + kind] = oriented.to_tensor(shape=shape)  # [B, S]
+                # All batches have one static shape:
                 if packed_length and self._lengths is None and len(self.buckets.edges) == 1:
                     rows = self.buckets.sizes[0] // self.options.hosts
                     static = [rows if self.options.repeat else None, packed_length]

@@ -100,7 +100,7 @@ class PairAligner(PairScorer):
         pairs = [self._pair(Line(number, line)) for number, line in enumerate(lines, start=1)]
         if len(pairs) != len(references):
             raise UserError(f"{len(pairs)} pairs but {len(references)} reference alignments.")
-        layers, number = len(self.model.decoder.layers), self.model.hp.num_heads
+        layers, number = _layers_and_heads(self.model)
         chosen = [(None, None), *itertools.product(range(layers), (None, *range(number)))]
         every = [Heads(*one, after) for one in chosen for after in (False, True)]
         graph = open_graph(partial(source_words, self.model, self.encoders, every))
@@ -121,11 +121,15 @@ class PairAligner(PairScorer):
         return len(result)
 
 
+def _layers_and_heads(model) -> tuple[int, int]:
+    return len(model.decoder.layers), model.hp.num_heads
+
+
 def heads_of_model(model, text: str) -> Heads:
     """Parses heads; raises UserError if the model does not have them or cannot align."""
     require_both_sides(model, "word alignment", "decoder")
     heads = Heads.parse(text)
-    counts = len(model.decoder.layers), model.hp.num_heads
+    counts = _layers_and_heads(model)
     for name, number, count in zip(("layer", "head"), heads, counts, strict=False):
         if number is not None and number >= count:
             raise UserError(f"heads={heads}: there is no {name} {number}, only 0 to {count - 1}.")

@@ -154,8 +154,6 @@ class Dropout(SettingsLayer):
     def call(self, x, training=False):
         if not training or not self.rate:
             return x
-        if _keep_mask.get() is None:
-            return keras.random.dropout(x, self.rate, self._mask_shape(x), self._seed)
         return ops.where(self.mask(x), x * (1.0 / (1.0 - self.rate)), 0)
 
     @property
@@ -165,14 +163,10 @@ class Dropout(SettingsLayer):
 
     def mask(self, x):
         """Returns a mask for x, True where an element stays; `broadcast_dims` are of size 1."""
-        keep_mask = _keep_mask.get() or SeededMasks(self._seed)
-        return keep_mask(self._mask_shape(x), self.rate)
-
-    def _mask_shape(self, x):
         shape = shape_of(x)
         for axis in self.broadcast_dims:
             shape[axis] = 1
-        return shape
+        return (_keep_mask.get() or SeededMasks(self._seed))(shape, self.rate)
 
     def weighted(self, weights, *values, training=False):
         """Returns dropped attention weights [B, H, T, S] times values; see `_weighted` and its gradient."""
@@ -257,7 +251,7 @@ class FeedForward(SettingsLayer):
         x1 = dense(self.conv1, rows)
         is_relu, scale = self.conv1.activation is keras.activations.linear, None
         if training and is_relu and self.dropout.is_plain:
-            y = relu_of_dropped(x1, ops.relu(ops.where(self.dropout.mask(x1), x1, 0)))
+            y = relu_of_dropped(x1, self.dropout.mask(x1))
             scale = 1.0 / (1.0 - self.dropout.rate)
         else:
             y = self.dropout(x1, training=training)

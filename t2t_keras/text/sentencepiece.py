@@ -23,7 +23,7 @@ UNKNOWN = " \u2047 "  # a model's text for an unknown character, unless it has i
 
 _SPACE = "\u2581"  # represents a space in a piece
 _BYTES_FROM = 1024  # vocabulary size; smaller ones cannot afford 256 byte tokens
-_LONGEST_LINE = {"unigram": 2**20, "bpe": 2**16 - 1}  # bytes; skips lines of which BPE aborts
+_LONGEST_LINE = {"unigram": 2**20, "bpe": 2**16 - 1}  # bytes; longer lines would abort BPE
 _SEEDED = threading.Lock()  # SentencePiece's random generator is global to the process
 
 
