@@ -137,15 +137,20 @@ def grpc_server(models: dict[str, ServedModel], threads: int = 8):
         server.stop(None).wait()
 
 
-@contextlib.contextmanager
 def rest_server(models: dict[str, ServedModel]):
-    """Serves REST on a free port of this machine; yields "http://127.0.0.1:PORT"."""
+    """Serves REST on a free port of this machine; see `http_server`."""
 
     class Handler(_RestHandler):
         served = models
 
-    server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-    thread = threading.Thread(target=server.serve_forever)
+    return http_server(Handler)
+
+
+@contextlib.contextmanager
+def http_server(handler: type[http.server.BaseHTTPRequestHandler]):
+    """Answers by a handler on a free port of this machine; yields "http://127.0.0.1:PORT"."""
+    server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), handler)
+    thread = threading.Thread(target=server.serve_forever, args=(0.02,))
     thread.start()
     try:
         yield f"http://127.0.0.1:{server.server_address[1]}"

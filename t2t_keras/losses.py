@@ -14,6 +14,7 @@ from keras import ops
 from t2t_keras import shape
 from t2t_keras.errors import UserError
 from t2t_keras.ids import PAD_ID
+from t2t_keras.layers.sublayers import NamedArguments
 from t2t_keras.settings import HParams
 
 __all__ = ["TokenFit", "class_accuracy", "class_cross_entropy", "padded_cross_entropy"]
@@ -220,7 +221,7 @@ _ends_before_softmax = contextvars.ContextVar[Any]("ends before softmax", defaul
 """The model whose calls end before the softmax."""
 
 
-class TokenFit(keras.Model):
+class TokenFit(NamedArguments, keras.Model):
     """A Keras model that trains on T2T's loss if it is compiled without one.
 
     `fit` and `evaluate` then take batches {"inputs": [B, S], "targets": [B, T]}, packed ones too, as

@@ -74,7 +74,8 @@ def hparams(spec: str, overrides: str = "") -> HParams:
         )
     name, changes = names[0], [item for item in items if "=" in item]
     if name not in _sets:
-        raise t2t_names.unknown("hparams set", name, _sets, f"{len(_sets)} sets are registered")
+        note = f"{len(_sets)} are registered; load the package of another with --t2t_usr_dir"
+        raise t2t_names.unknown("hparams set", name, _sets, note)
     hp = _sets[name]()
     if not isinstance(hp, HParams):
         raise UserError(f"hparams set {name!r} must return an HParams, got {type(hp).__name__}")
@@ -142,7 +143,7 @@ def problem(name: str) -> Any:
         base, reverses, copies = _without_suffixes(_aliases[base])
         was_reversed, was_copy = was_reversed != reverses, was_copy or copies
     if base not in _problems:
-        note = f"{len(_problems)} problems are registered"
+        note = f"{len(_problems)} are registered; load the package of another with --t2t_usr_dir"
         raise t2t_names.unknown("problem", base, [*_problems, *_aliases], note)
     return _problems[base](was_reversed=was_reversed, was_copy=was_copy)
 

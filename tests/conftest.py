@@ -1,5 +1,6 @@
 """Order, and speed, for all tests."""
 
+import contextlib
 import gc
 import os
 import signal
@@ -16,6 +17,7 @@ import replicas
 import toy
 
 from t2t_keras import registry
+from t2t_keras.errors import UserError
 
 # A background job of a shell ignores this signal, and so would the commands that tests start.
 signal.signal(signal.SIGINT, signal.default_int_handler)
@@ -46,6 +48,19 @@ def eagerly():
     """Runs operations one by one: for a few steps of a model whose graph is not what is tested."""
     with replicas.eagerly():
         yield
+
+
+@pytest.fixture
+def refused():
+    """`with refused(message):` expects a `UserError` of one line with a match of the message."""
+
+    @contextlib.contextmanager
+    def expecting(message="."):
+        with pytest.raises(UserError, match=message) as caught:
+            yield caught
+        assert "\n" not in str(caught.value)
+
+    return expecting
 
 
 @pytest.fixture(scope="module")

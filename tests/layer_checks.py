@@ -12,6 +12,11 @@ def random_tensor(*shape, seed=0):
     return np.random.default_rng(seed).normal(size=shape).astype("float32")
 
 
+X, RESIDUAL = random_tensor(2, 5, 8), random_tensor(2, 5, 8, seed=1)
+MEMORY = random_tensor(2, 3, 8, seed=1)
+WITH_WEIGHTS = {"return_attention_weights": True}
+
+
 def outputs_of(result):
     return [np.asarray(tf.cast(tensor, "float32")) for tensor in keras.tree.flatten(result)]
 

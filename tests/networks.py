@@ -12,6 +12,11 @@ SOURCE = np.array([[5, 9, 3, 7, 6, 1], [4, 1, 0, 0, 0, 0], [1, 0, 0, 0, 0, 0], [
 
 SMALL = "hidden_size=16,filter_size=24,num_heads=2,num_hidden_layers=1,symbol_modality_num_shards=3"
 UNSHARED = "shared_embedding_and_softmax_weights=false"
+RELATIVE = "self_attention_type=dot_product_relative,max_relative_position="
+TABLE = "transformer/symbol_modality_23_16/shared"
+KERNEL = "transformer/body/encoder/layer_0/ffn/conv1/kernel"
+ENCODER = t2t.text.TokenTextEncoder(vocab_list=[f"w{n}" for n in range(2, 23)])
+ENCODERS = {"inputs": ENCODER, "targets": ENCODER}
 
 
 def small_model(

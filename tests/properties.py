@@ -10,7 +10,7 @@ import numpy as np
 import tensorflow as tf
 from hypothesis import HealthCheck, Phase, given, seed, settings, strategies as st
 from mutations import SCALE, SEED
-from networks import small_model
+from networks import RELATIVE, small_model
 from subclasses import CHANGED
 
 import t2t_keras as t2t
@@ -29,7 +29,6 @@ def holds(examples, **drawn):
     return lambda test: seed(SEED)(chosen(given(**drawn)(test)))
 
 
-RELATIVE = "self_attention_type=dot_product_relative,max_relative_position="
 DECODERS = (
     ("", "layer_preprocess_sequence=none,layer_postprocess_sequence=dan", "layer_postprocess_sequence=dan"),
     ("", "pos=timing_paper", "pos=emb,max_length=5", "pos=none"),

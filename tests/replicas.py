@@ -199,9 +199,8 @@ def main():
 
     toy.quick_graphs()
     if kind == "mirrored":
-        tf.config.set_logical_device_configuration(
-            tf.config.list_physical_devices("CPU")[0], [tf.config.LogicalDeviceConfiguration()] * 2
-        )
+        two = [tf.config.LogicalDeviceConfiguration()] * 2
+        tf.config.set_logical_device_configuration(tf.config.list_physical_devices("CPU")[0], two)
         accumulated = f"{ACCUMULATED},{every}"
         figures = {"plain": trained_alike(every, 3, "auto", ema=0.5, xla=True)[0]}
         figures["accumulated"], many = trained_alike(accumulated, 7, "mirrored", remat=True)

@@ -114,9 +114,8 @@ def test_white_space_that_pieces_do_not_know_separates_words(model, eagerly):
     assert [line.decode() for line in lines] == list(map(to_pharaoh, aligner.align(*sides)))
     known = SentencePieceEncoder.build_from_generator(["low low\u3000lower newest"] * 9, 20)
     assert shown_tokens(known, known.encode("n low\u3000low")[1:]).word_texts == ["n", "low", "low"]
-    [spaces, tab] = served.align(
-        tf.constant(["low low"] * 2), tf.constant(["low low", "low\tlow"])
-    )["alignment"].numpy()
+    sources, targets = tf.constant(["low low"] * 2), tf.constant(["low low", "low\tlow"])
+    [spaces, tab] = served.align(sources, targets)["alignment"].numpy()
     assert spaces == tab
 
 

@@ -58,8 +58,7 @@ def errors(backend, given, directory):
     """Runs `golden_on_backend.py` and returns the errors that it prints."""
     env = {**os.environ, "KERAS_BACKEND": backend, "JAX_PLATFORMS": "cpu"}
     env["PYTHONPATH"] = f"{TESTS}:{TESTS.parent / 'examples'}"
-    done = toy.python("-c", WITHOUT_TENSORFLOW, given, directory, env=env)
-    assert done.returncode == 0, done.stderr
+    done = toy.succeeded(toy.python("-c", WITHOUT_TENSORFLOW, given, directory, env=env))
     return json.loads(done.stdout.splitlines()[-1])
 
 

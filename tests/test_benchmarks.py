@@ -106,8 +106,7 @@ def test_a_page_gets_what_was_measured_and_keeps_the_rest(text, tmp_path):
     done = run("report", page, "--quick", "--only=translation")
     assert "translation left out: give --text" in done.stderr
     run("report", page, "--quick", "--only=text_encoding", "--text", text)
-    written = page.read_text()
-    before, rest = written.split("<!-- measured: text_encoding -->")
+    before, rest = page.read_text().split("<!-- measured: text_encoding -->")
     section, after = rest.split("<!-- end of text_encoding -->")
     assert (before, after) == (PAGE[: len(before)], PAGE[-len(after) :])
     assert "old figures" not in section

@@ -9,15 +9,13 @@ import golden
 import numpy as np
 import pytest
 import tensorflow as tf
-from networks import small_model
+from networks import KERNEL, TABLE, small_model
 
 import t2t_keras as t2t
 from t2t_keras.checkpoints.names import split_table
 from t2t_keras.checkpoints.t2t import STATE_FILE, state_text, write
 from t2t_keras.errors import UserError
 
-TABLE = "transformer/symbol_modality_23_16/shared"
-KERNEL = "transformer/body/encoder/layer_0/ffn/conv1/kernel"
 BIAS = "transformer/body/decoder/layer_1/ffn/conv2/bias"
 LAYERS = "num_hidden_layers=2"
 
@@ -104,7 +102,7 @@ def test_what_training_left_behind_is_tolerated(model, path):
     assert assert_loads(path, model) == 250000
 
 
-def test_everything_that_does_not_fit_is_in_one_message(model, path):
+def test_everything_that_does_not_fit_is_in_one_message(model, path, refused):
     changes = {
         KERNEL: None,
         BIAS: np.zeros(5, "float32"),
@@ -113,10 +111,9 @@ def test_everything_that_does_not_fit_is_in_one_message(model, path):
     }
     changed(model, path, to=changes)
     before = model.get_weights()
-    with pytest.raises(UserError) as error:
+    with refused() as error:
         t2t.checkpoints.load_t2t(model, path)
     message = str(error.value)
-    assert "\n" not in message
     assert f"checkpoint {path} does not fit" in message and "vocabulary" in message
     assert f"missing: {KERNEL};" in message
     extra = "transformer/body/encoder/layer_9/ffn/conv1/bias, transformer/body/other;"
@@ -146,12 +143,11 @@ def test_no_checkpoint_there(model, tmp_path):
 
 
 @pytest.mark.parametrize("place", ["file", "/proc/nowhere"])
-def test_a_place_that_cannot_be_written(model, tmp_path, place):
+def test_a_place_that_cannot_be_written(model, tmp_path, place, refused):
     (tmp_path / "file").write_text("in the way")
     path = str(tmp_path / place / "model.ckpt-0")
-    with pytest.raises(UserError, match=f"checkpoint {path} cannot be written: ") as error:
+    with refused(f"checkpoint {path} cannot be written: "):
         t2t.checkpoints.save_t2t(model, path)
-    assert "\n" not in str(error.value)
 
 
 class Killed(BaseException):

@@ -16,6 +16,10 @@ import t2t_keras
 from t2t_keras import registry
 from t2t_keras.cli import app, options
 
+COMMANDS = (
+    *("avg", "bleu", "convert", "datagen", "decode"),
+    *("eval", "export", "inspect", "query", "train"),
+)
 NOISE = """\
 import os, types
 os.write(2, b"E0000 no GPU\\n")
@@ -200,11 +204,7 @@ def answer(capsys, command, *arguments, main=lambda: None):
     return ended.value.code, capsys.readouterr().err
 
 
-@pytest.mark.parametrize(
-    "command",
-    ["avg", "bleu", "convert", "datagen", "decode", "eval", "export", "inspect", "query", "train"],
-    indirect=True,
-)
+@pytest.mark.parametrize("command", COMMANDS, indirect=True)
 def test_every_number_is_taken_or_refused_in_one_line(command, capsys):
     numeric = [
         flag.name
@@ -321,10 +321,7 @@ def test_gpus_in_sight_are_what_worker_gpu_may_say(monkeypatch):
     assert app._devices_used() == 1
 
 
-@pytest.mark.parametrize(
-    "name",
-    ["avg", "bleu", "convert", "datagen", "decode", "eval", "export", "inspect", "query", "train"],
-)
+@pytest.mark.parametrize("name", COMMANDS)
 def test_help_fits_a_terminal(name):
     assert max(map(len, toy.ran(name, "--help").stdout.splitlines())) <= 80
 

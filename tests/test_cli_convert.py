@@ -31,8 +31,7 @@ def convert(keras_file, output, *others):
 
 
 def test_a_checkpoint_has_what_a_run_s_has(keras_file, tmp_path):
-    done = convert(keras_file, tmp_path / "run" / "model.ckpt-5")
-    assert done.returncode == 0, done.stderr
+    toy.succeeded(convert(keras_file, tmp_path / "run" / "model.ckpt-5"))
     assert int(checkpoints.read(str(tmp_path / "run"))["global_step"]) == 5
     run = json.loads((tmp_path / "run" / "run.json").read_text())
     assert run["hparams_set"] == "transformer_base"
@@ -73,7 +72,7 @@ def test_a_full_disk_leaves_what_was_there(tmp_path, monkeypatch, there):
 @pytest.mark.parametrize(
     ("name", "flags", "message"),
     [
-        ("model.ckpt-5", ["--target_space_id=8"], "leave out --hparams, --model and --target_space_id"),
+        ("model.ckpt-5", ["--target_space_id=0"], "leave out --hparams, --model and --target_space_id"),
         ("new/", [], "/new/ is a directory: add a name"),
     ],
 )  # fmt: skip
@@ -82,14 +81,13 @@ def test_what_is_refused_writes_nothing(keras_file, tmp_path, name, flags, messa
     assert list(tmp_path.iterdir()) == []
 
 
-def test_a_class_that_is_not_registered_is_one_line(tmp_path):
+def test_a_class_that_is_not_registered_is_one_line(tmp_path, refused):
     class Mine(Transformer):
         pass
 
     small_model(model_class=Mine).save(tmp_path / "mine.keras")
-    with pytest.raises(UserError, match=r"mine\.keras cannot be read: .*'Mine'") as error:
+    with refused(r"mine\.keras cannot be read: .*'Mine'"):
         load_keras(str(tmp_path / "mine.keras"))
-    assert "\n" not in str(error.value)
 
 
 # Files that are damaged
@@ -129,15 +127,14 @@ def with_config(members, **changes):
         *(0, 10, 1000, -1, -100),  # the place where it is cut off
     ],
 )
-def test_a_damaged_file_is_one_line(keras_file, members, tmp_path, damage):
+def test_a_damaged_file_is_one_line(keras_file, members, tmp_path, damage, refused):
     path = tmp_path / "model.keras"
     if isinstance(damage, int):
         path.write_bytes(keras_file.read_bytes()[:damage])
     else:
         write_members(path, damage(members))
-    with pytest.raises(UserError, match=r"model\.keras cannot be read: \S") as error:
+    with refused(r"model\.keras cannot be read: \S"):
         load_keras(str(path))
-    assert "\n" not in str(error.value)
 
 
 def test_damaged_by_chance_it_is_read_or_refused(keras_file, members, tmp_path):

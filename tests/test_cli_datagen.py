@@ -132,8 +132,7 @@ def test_training_data_is_cleaned_once(text, tmp_path):
     assert "  dev: 2 examples in" in first.stdout
     made = read_shards(tmp_path)
     (tmp_path / "text2text_tmpdir-dev-00000-of-00001").unlink()
-    again = toy.command("datagen", *arguments, *settings)
-    assert again.returncode == 0
+    again = toy.ran("datagen", *arguments, *settings)
     assert again.stderr.splitlines() == [
         f"text2text_tmpdir: {tmp_path} has the train shards already, so cleaning (--clean_...) and "
         "random_seed=7 has no effect: delete them to regenerate them"
@@ -194,15 +193,13 @@ def test_an_error_of_a_users_problem_read_on_the_fly_is_one_line(text, tmp_path)
     flags = ("--problem=count_down", usr_dir(tmp_path, code), f"--tmp_dir={text}", "--on_the_fly")
     places = (f"--data_dir={tmp_path}", f"--output_dir={tmp_path / 'run'}")
     done = toy.command("train", *flags, *places, f"--hparams={toy.hparams(max_length=16)}")
-    assert done.returncode == 2
     line = f"{tmp_path / 'mine/__init__.py'}:12, in generate_samples, raised ValueError: invalid"
-    assert f"t2t-keras-train: {line}" in done.stderr
+    assert toy.complaint(done).startswith(f"t2t-keras-train: {line}")
 
 
 def test_an_id_beyond_the_vocabulary_is_one_line_of_inspect(tmp_path):
     (path,) = write_shards(tmp_path, "count_down", "train", [{"inputs": [300, 1], "targets": [1]}])
     flags = (f"--data_dir={tmp_path}", usr_dir(tmp_path), "--problem=count_down")
     done = toy.command("inspect", "data", *flags, f"--hparams={toy.hparams(batch_size=16)}")
-    assert done.returncode == 2
     line = f"Example 1 of the shard {path} has the id 300 in its inputs, whose ids are 0 to 257: "
-    assert f"t2t-keras-inspect: {line}" in done.stderr
+    assert toy.complaint(done).startswith(f"t2t-keras-inspect: {line}")

@@ -19,7 +19,6 @@ from t2t_keras.cli.decode import translate_interactively
 from t2t_keras.decoding import DecodeSettings, Ensemble, PairScorer, Translator
 from t2t_keras.decoding.translator import Line
 from t2t_keras.inspection.alignment import PairAligner, to_pharaoh
-from t2t_keras.text import TokenTextEncoder
 
 
 @pytest.fixture(scope="module")
@@ -133,9 +132,8 @@ def test_raw_is_what_the_model_wrote(base, tmp_path):
     (tmp_path / "__init__.py").write_text(AS_BRACKETS)
     given = ["--problem=as_brackets", f"--t2t_usr_dir={tmp_path}", "--decode_from_file=-"]
     settings = "beam_size=1,extra_length=3"
-    formed, raw = (
-        decode(base, settings, *given, *flags, input="a b c\n") for flags in ([], ["--raw"])
-    )
+    formed = decode(base, settings, *given, input="a b c\n")
+    raw = decode(base, settings, *given, "--raw", input="a b c\n")
     assert formed.stdout == "(TOP)\n", formed.stderr
     assert raw.stdout.splitlines() == translations(base, ["a b c"], beam_size=1, extra_length=3)
 
@@ -233,9 +231,7 @@ def test_alignments_and_the_error_rates_of_all_heads(base):
 
 
 def test_what_is_typed_goes_on_after_a_mistake(monkeypatch, capsys):
-    encoder = TokenTextEncoder(vocab_list=[f"w{n}" for n in range(2, 23)])
-    encoders = {"inputs": encoder, "targets": encoder}
-    translator = functools.partial(Translator, networks.search_model(), encoders)
+    translator = functools.partial(Translator, networks.search_model(), networks.ENCODERS)
     monkeypatch.setattr(options, "trained_model", lambda: SimpleNamespace(translator=translator))
     monkeypatch.setattr(cli.decode, "FLAGS", SimpleNamespace(token_scores=False))
     typed = io.BytesIO(b"\xef\xbb\xbfw3\nother\n \nw3\xff\nq\n")

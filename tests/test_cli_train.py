@@ -70,8 +70,7 @@ def test_is_the_same_after_a_kill(tmp_path):
     script, command = toy.ROOT / "benchmarks" / "restarts.py", toy.programs() / "t2t-keras-train"
     flags = ["--kills=1", "--train_steps=60", f"--directory={tmp_path}", f"--command={command}"]
     flags.append("--flags=--local_eval_frequency=15")
-    done = toy.python(script, *flags)
-    assert done.returncode == 0, done.stdout + done.stderr
+    done = toy.succeeded(toy.python(script, *flags))
     assert "After 1 kills, equal to the run without a stop." in done.stdout
 
 
@@ -172,7 +171,6 @@ def test_xla_keeps_its_programs_in_a_run_of_any_name(tmp_path):
         f"from t2t_keras.cli import train; train._keep_compiled({str(run)!r})\n"
         "import tensorflow as tf; tf.function(tf.negative, jit_compile=True)(tf.ones(3))"
     )
-    done = toy.forked(["python", "-c", code])
-    assert done.returncode == 0, done.stderr
+    toy.succeeded(toy.forked(["python", "-c", code]))
     assert list(tmp_path.iterdir()) == [run]
     assert list((run / "xla_cache").iterdir())

@@ -59,10 +59,9 @@ def test_t2t_s_names_with_the_values_that_are_done_anyway():
         ("min_length_ratio=0.5", "min_length makes them longer"),
     ],
 )
-def test_errors_are_one_line(text, message):
-    with pytest.raises(UserError, match=message) as refused:
+def test_errors_are_one_line(text, message, refused):
+    with refused(message):
         DecodeSettings.parse(text)
-    assert "\n" not in str(refused.value)
 
 
 def test_every_decode_hparam_of_t2t_is_known():
@@ -119,7 +118,7 @@ def test_a_search_beyond_the_machines_memory_is_refused(monkeypatch):
         ("beam_search", {"beam_size": 10**7}),
         ("beam_search", {"extra_length": 2**30}),
         ("greedy", {"max_lengths": [5, 2**31 - 1]}),
-        ("sample", {"seed": 1, "extra_length": 2**30}),
+        ("sample", {"seed": 1, "extra_length": 10**8}),  # too long for two sentences
     ],
 )
 def test_so_it_is_in_python(monkeypatch, search, options):

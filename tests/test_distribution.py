@@ -154,5 +154,4 @@ def test_hosts_need_to_know_each_other(config, monkeypatch):
 def test_one_device_needs_no_strategy(monkeypatch):
     monkeypatch.delenv("TF_CONFIG", raising=False)
     for kind in ("auto", "none"):
-        place = distribution(kind)
-        assert place[1:] == (1, 1, 0)
+        assert distribution(kind)[1:] == (1, 1, 0)

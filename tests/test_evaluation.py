@@ -14,13 +14,10 @@ from t2t_keras import Transformer
 from t2t_keras.data import Problem
 from t2t_keras.decoding import DecodeSettings
 from t2t_keras.errors import UserError
+from t2t_keras.metrics.teacher_forced import TeacherForced
 from t2t_keras.text import ByteTextEncoder
-from t2t_keras.training.evaluation import (
-    EarlyStopping,
-    Evaluation,
-    EvaluationHistory,
-    format_metrics,
-)
+from t2t_keras.training import EarlyStopping
+from t2t_keras.training.evaluation import Evaluation, EvaluationHistory, format_metrics
 from t2t_keras.transformer import PACKING
 
 STEPS = [100, 200, 300, 400, 500]
@@ -103,6 +100,10 @@ def test_metrics_of_tensor2tensor_have_its_numbers(capsys, eagerly):
         "example has the ids of inputs and targets)",
         "warning: eval_metrics of theirs: rmse, image_summary are not computed",
     ]
+    counts = TeacherForced(["accuracy_top5", "accuracy_per_sequence"])
+    best = np.array([[[7] * 5, [1] * 5], [[1] * 5, [9, 0, 2, 3, 4]]])
+    counts.add(best, np.array([[7, 1], [1, 0]]))  # but for padding all is right
+    assert [*counts.metrics().values()] == [1, 1]
 
 
 def test_settings_that_mean_nothing():

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 import toy
-from networks import padding_model, small_model
+from networks import ENCODERS as WORDS, padding_model, small_model
 from test_transformer import SOURCE, TARGETS
 
 import t2t_keras as t2t
@@ -17,21 +17,14 @@ from t2t_keras.errors import UserError
 from t2t_keras.export import SIGNATURES, ServedTransformer, export_saved_model
 from t2t_keras.inspection.alignment import PairAligner, to_pharaoh
 from t2t_keras.precision import has_int8, in_precision
-from t2t_keras.text import ByteTextEncoder, SubwordTextEncoder, TokenTextEncoder
+from t2t_keras.text import ByteTextEncoder, SubwordTextEncoder
 from t2t_keras.text.graph import SPACES
 
 CORPUS = ["Zwei junge Männer, low lower lowest.", "lowland, slow 3.14; 日本語の 日本 Straße"]
 SUBWORDS = SubwordTextEncoder.build_from_generator(CORPUS * 5, 130)
 ENCODERS = {"inputs": SUBWORDS, "targets": SUBWORDS}
-LINES = [
-    *CORPUS,
-    "",
-    "low",
-    "\u3000 low\tlower \x1f",
-    "Männer Männer, 日本",
-    "😀\x00\x07 a_b\\",
-    "lowest 3.14",
-]
+LINES = [*CORPUS, "", "low", "\u3000 low\tlower \x1f", "Männer Männer, 日本"]
+LINES += ["😀\x00\x07 a_b\\", "lowest 3.14"]
 HEADS = "0:1+1"  # for word alignments
 SETTINGS = DecodeSettings(beam_size=3, extra_length=3, return_beams=True, max_input_size=24)
 
@@ -183,13 +176,11 @@ def test_options(model, serve):
 
 
 def test_padding_among_the_tokens_is_text_and_no_token_of_a_target():
-    encoder = TokenTextEncoder(vocab_list=[f"w{n}" for n in range(2, 23)])
-    encoders = {"inputs": encoder, "targets": encoder}
     lines = ["w20", "w5 w6 w7", "w7 <pad> w9", "w2 w3"]
     settings = DecodeSettings(beam_size=2, extra_length=14, max_input_size=40)
-    served = ServedTransformer(padding_model(), encoders, settings)
+    served = ServedTransformer(padding_model(), WORDS, settings)
     got = served.translate(tf.constant(lines))
-    wanted = python_translations(padding_model(), lines, settings, encoders)
+    wanted = python_translations(padding_model(), lines, settings, WORDS)
     assert texts([got["translation"].numpy()]) == [[w.texts[0] for w in wanted]]
     assert any("<pad> w" in w.texts[0] for w in wanted)
     scored = served.score(tf.constant(["w4"]), tf.constant(["w6 <pad> w8"]))
@@ -258,8 +249,7 @@ def test_requests_that_are_refused(serve, signature, inputs, message):
 
 def test_requests_of_any_size(serve):
     """More than are decoded at once, in an order of their own; and none."""
-    lines = LINES[3:6] * 40
-    got = serve("translate", text=lines)["translation"]
+    got = serve("translate", text=LINES[3:6] * 40)["translation"]
     few = serve("translate", text=LINES[3:6])["translation"]
     assert got.tolist() == few.tolist() * 40
     empty = np.array([], object).astype("S")
@@ -369,8 +359,7 @@ print(json.dumps([[text.decode() for text in texts] for texts in (found, again)]
 print(json.dumps(logits.tolist()))
 """
     arrays = {name: array.tolist() for name, array in inputs.items()}
-    done = toy.python("-c", program, json.dumps(LINES), json.dumps(arrays))
-    assert done.returncode == 0, done.stderr
+    done = toy.succeeded(toy.python("-c", program, json.dumps(LINES), json.dumps(arrays)))
     texts, logits = map(json.loads, done.stdout.splitlines())
     wanted = [text.decode() for text in serve("translate", text=LINES)["translation"]]
     assert texts == [wanted, wanted]

@@ -185,12 +185,11 @@ def test_json_of_the_expected_kinds():
         ('{"steps": 1, "starts": [{"host": "a"}]}', ": starts[0] has no began"),
     ],
 )
-def test_json_of_another_shape_is_one_line(content, message, tmp_path):
+def test_json_of_another_shape_is_one_line(content, message, tmp_path, refused):
     path = tmp_path / "f"
     path.write_bytes(content if isinstance(content, bytes) else content.encode())
-    with pytest.raises(UserError, match=re.escape(f"{path}{message}")) as error:
+    with refused(re.escape(f"{path}{message}")) as error:
         read_json(path, KIND, "remove it")
-    assert "\n" not in str(error.value)
     assert len(str(error.value)) < len(str(path)) + 200
 
 

@@ -188,9 +188,8 @@ def test_a_metric_named_like_ours_is_ours_or_refused(batches, compiled):
 
 
 def test_metrics_see_the_targets_after_prepended_inputs():
-    model = small_model(
-        f"{NO_DROPOUT},learning_rate_constant=0,prepend_mode=prepend_inputs_masked_attention"
-    )
+    overrides = "learning_rate_constant=0,prepend_mode=prepend_inputs_masked_attention"
+    model = small_model(f"{NO_DROPOUT},{overrides}")
     metric = keras.metrics.SparseCategoricalAccuracy(name="of_targets")
     model.compile(t2t.optimizers.create(model.hp), metrics=[metric], run_eagerly=True)
     batch = {"inputs": np.ones([2, 3], np.int32), "targets": np.ones([2, 4], np.int32)}

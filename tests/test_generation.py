@@ -257,6 +257,7 @@ VOCABULARY = {"vocab_type": VocabType.SUBWORD, "approx_vocab_size": 50}
         (with_sample(None), "^train sample 2 of given must be a dict of fields, got None"),
         ({"samples": None}, "^the train samples of given must be an iterable of dicts, got None"),
         ({"dataset_splits": [{"split": "train", "shards": "3"}]}, SHARDS + "'3'"),
+        ({"dataset_splits": [{"split": "eval", "shards": 1}]}, "must be one of train, dev, test, got 'eval'"),
         ({"max_samples_for_vocab": -1, **VOCABULARY}, "max_samples_for_vocab of given must be an integer of at least 0, got -1"),
     ],
 )  # fmt: skip

@@ -207,5 +207,7 @@ def test_classes_are_rounded_up_as_words_are(tmp_path):
     t2t.checkpoints.save_t2t(rounded, str(tmp_path / "model.ckpt-0"))
     name = "transformer_encoder/class_label_modality_8_32/class_label_modality_8_32/dense/kernel"
     assert golden.stored(str(tmp_path / "model.ckpt-0"))[name].shape == (32, 8)
+    same = t2t.TransformerClassifier(hp, source_vocab_size=5, num_classes=4)  # 8 rows and columns
+    assert "transformer_encoder/symbol_modality_8_32/shared" in t2t.checkpoints.t2t_variables(same)
     p = probabilities(rounded, case.arrays["inputs"], 4).numpy()
     np.testing.assert_allclose(p[:, :4].sum(1), np.ones(6), rtol=1e-6)

@@ -5,13 +5,12 @@ import numpy as np
 import pytest
 import tensorflow as tf
 from keras import ops
-from layer_checks import assert_same, random_tensor
+from layer_checks import WITH_WEIGHTS, assert_same, random_tensor
 
 from t2t_keras import layers
 
 QUERY = random_tensor(2, 5, 8)
 MEMORY = random_tensor(2, 3, 12, seed=1)
-WITH_WEIGHTS = {"return_attention_weights": True}
 
 
 def test_one_head_by_hand():

@@ -2,13 +2,10 @@
 
 import numpy as np
 import pytest
-from layer_checks import check_layer, random_tensor
+from layer_checks import MEMORY, RESIDUAL, WITH_WEIGHTS, X, check_layer, random_tensor
 
 from t2t_keras import layers
 
-X = random_tensor(2, 5, 8)
-RESIDUAL = random_tensor(2, 5, 8, seed=1)
-MEMORY = random_tensor(2, 3, 8, seed=1)
 IDS = np.array([[3, 1, 0], [0, 6, 2]], "int32")
 EMBEDDING = {"vocab_size": 7, "hidden_size": 4}
 SMALL = {"num_heads": 2, "filter_size": 12}
@@ -26,7 +23,6 @@ EVERYTHING = {
     "max_relative_position": 3,
     "norm_epsilon": 1e-5,
 }
-WITH_WEIGHTS = {"return_attention_weights": True}
 OTHER_CHANNELS = {**POSTNORM, "key_channels": 4, "value_channels": 12}
 
 

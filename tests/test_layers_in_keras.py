@@ -5,13 +5,12 @@ import os
 import keras
 import numpy as np
 import pytest
-from layer_checks import random_tensor
+from layer_checks import MEMORY, X, random_tensor
 from toy import python
 
 from t2t_keras import layers
 from t2t_keras.layers.sublayers import SeededMasks
 
-X, MEMORY = random_tensor(2, 5, 8), random_tensor(2, 3, 8, seed=1)
 IDS, SOURCE = np.array([[3, 4, 5, 0, 0], [6, 7, 8, 9, 1]]), np.array([[2, 3, 0], [4, 0, 0]])
 SMALL = {"num_heads": 2, "filter_size": 12}
 STACK = {**SMALL, "num_layers": 2}
@@ -72,6 +71,11 @@ def test_masks_that_tensors_carry_are_kerass():
     np.testing.assert_allclose(array(ours(array(embedding(IDS)), query_mask=real)), array(alone))
 
 
+class Passing(layers.TransformerDecoder):
+    def call(self, *args, **kwargs):
+        return super().call(*args, **kwargs)
+
+
 ALL = [
     (layers.MultiHeadAttention, {"num_heads": 2}, False),
     (layers.MultiHeadAttention, {"num_heads": 2}, True),
@@ -80,6 +84,7 @@ ALL = [
     (layers.TransformerDecoderLayer, SMALL, False),
     (layers.TransformerDecoderLayer, SMALL, True),
     (layers.TransformerDecoder, STACK, True),
+    (Passing, STACK, True),
 ]
 
 
@@ -88,9 +93,8 @@ def test_the_mask_of_an_output_is_the_querys(layer_class, settings, has_memory):
     given = (embedded(IDS), embedded(SOURCE))[: 1 + has_memory]
     output = layer_class(**settings)(*given)
     np.testing.assert_array_equal(mask_of(output), IDS > 0)
-    pairs = np.ones(
-        (2, 5, 3 if has_memory and layer_class is layers.MultiHeadAttention else 5), bool
-    )
+    keys = 3 if has_memory and layer_class is layers.MultiHeadAttention else 5
+    pairs = np.ones((2, 5, keys), bool)
     output = layer_class(**settings)(*given, attention_mask=pairs)
     assert keras.layers.GlobalAveragePooling1D()(output).shape == (2, 8)
     symbols = [keras.Input((None,), dtype="int32") for _ in given]

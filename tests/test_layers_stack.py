@@ -3,17 +3,14 @@
 import keras
 import numpy as np
 import pytest
-from layer_checks import assert_same, random_tensor
+from layer_checks import MEMORY, WITH_WEIGHTS, X, assert_same
 
 from t2t_keras import layers
 
-X = random_tensor(2, 5, 8)
-MEMORY = random_tensor(2, 3, 8, seed=1)
 MASK = np.array([[1, 1, 1, 0, 0], [1, 1, 1, 1, 1]], bool)
 MEMORY_MASK = np.array([[1, 1, 0], [1, 0, 0]], bool)
 SMALL = {"num_heads": 2, "filter_size": 12}
 POSTNORM = {"preprocess_sequence": "none", "postprocess_sequence": "dan"}
-WITH_WEIGHTS = {"return_attention_weights": True}
 
 
 class OnlyMe(layers.MultiHeadAttention):
@@ -23,9 +20,8 @@ class OnlyMe(layers.MultiHeadAttention):
 
 class OneOfThree(layers.TransformerEncoderLayer):
     def attention(self, name):
-        return (OnlyMe if self.name == "layer_1" else layers.MultiHeadAttention)(
-            num_heads=2, name=name
-        )
+        attention_class = OnlyMe if self.name == "layer_1" else layers.MultiHeadAttention
+        return attention_class(num_heads=2, name=name)
 
 
 def test_each_attention_of_a_stack_has_its_own_bias():
@@ -68,9 +64,8 @@ def test_no_token_sees_padding_nor_in_a_causal_encoder_later_tokens():
         assert np.abs(ours[changed] - theirs[changed]).max() > 1e-3
 
 
-PACKED = layers.AttentionMask(
-    segments=np.array([[1, 1, 2, 0, 0], [1, 2, 2, 2, 3]]), nonpadding=MASK
-)
+SEGMENTS = np.array([[1, 1, 2, 0, 0], [1, 2, 2, 2, 3]])
+PACKED = layers.AttentionMask(segments=SEGMENTS, nonpadding=MASK)
 
 
 @pytest.mark.parametrize("mask", [{"mask": MASK}, {"attention_mask": PACKED}])

@@ -4,13 +4,10 @@ import keras
 import numpy as np
 import pytest
 import tensorflow as tf
-from layer_checks import random_tensor
+from layer_checks import RESIDUAL, X, random_tensor
 
 from t2t_keras import layers
-from t2t_keras.training.train_step import PhiloxKeepMask
-
-X = random_tensor(2, 5, 8)
-RESIDUAL = random_tensor(2, 5, 8, seed=1)
+from t2t_keras.training.train_step import PhiloxKeepMask, mask_seeds
 
 
 def test_feed_forward_by_hand():
@@ -64,6 +61,8 @@ def test_feed_forward_dropout_acts_between_the_matrices_in_training_only():
     survivors = float(layer(x, training=True)[0, 0, 0]) * 0.75
     assert survivors == pytest.approx(round(survivors), abs=1e-3)
     assert 250 < survivors < 350  # 300 expected, standard deviation 8.7
+    layer.conv1.activation = keras.ops.negative  # a user's own, after which no relu comes
+    assert layer(x, training=True)[0, 0, 0] < 0
 
 
 def normalised(x, epsilon=1e-6):
@@ -81,8 +80,8 @@ def normalised(x, epsilon=1e-6):
         ("a", X + RESIDUAL),
         ("dan", normalised(X + RESIDUAL)),
         ("nda", normalised(X) + RESIDUAL),
-        ("aa", X + 2 * RESIDUAL),
     ],
+    ("aa", X + 2 * RESIDUAL),
 )
 def test_letters_in_order(sequence, wanted):
     output = layers.PrePostProcess(sequence=sequence, dropout=0.5)(X, RESIDUAL)
@@ -96,9 +95,8 @@ def test_epsilon_is_added_to_the_variance():
 
 
 def test_dropout_spares_the_residual():
-    output = np.asarray(
-        layers.PrePostProcess(sequence="da", dropout=0.5)(X, RESIDUAL, training=True)
-    )
+    layer = layers.PrePostProcess(sequence="da", dropout=0.5)
+    output = np.asarray(layer(X, RESIDUAL, training=True))
     dropped = np.isclose(output, RESIDUAL)
     np.testing.assert_allclose(output[~dropped], (2 * X + RESIDUAL)[~dropped], rtol=1e-5)
     assert 20 < dropped.sum() < 60  # of 80
@@ -148,6 +146,7 @@ def test_nothing_is_drawn_outside_training_or_at_rate_zero():
         np.testing.assert_array_equal(layers.Dropout(0.5)(ONES), ONES)
         np.testing.assert_array_equal(layers.Dropout(0.0)(ONES, training=True), ONES)
         layers.FeedForward(filter_size=4, dropout=0.5)(ONES)
+        layers.MultiHeadAttention(num_heads=2, dropout=0.5)(X)
     np.testing.assert_array_equal(layers.Dropout(0.5)(ONES, training=False), ONES)
 
 
@@ -174,7 +173,8 @@ def test_the_same_seeds_give_the_same_masks_with_and_without_xla():
         with layers.keep_mask_scope(PhiloxKeepMask(seeds)):
             return layer(layer(x, training=True), training=True)
 
-    seeds = tf.constant([5, 7], tf.int64)
+    seeds = mask_seeds(5, 7)
+    assert seeds.numpy().tolist() == [5, 7 << 16]
     eager = twice(seeds, ONES)
     for xla in (False, True):
         np.testing.assert_array_equal(tf.function(twice, jit_compile=xla)(seeds, ONES), eager)
@@ -204,6 +204,28 @@ def test_gradient_flows_where_kept():
         tape.watch(x)
         y = dropped(layers.Dropout(0.5), x=x)
     np.testing.assert_array_equal(tape.gradient(y, x), y)
+
+
+@pytest.mark.parametrize("name", ["FeedForward", "MultiHeadAttention"])
+def test_gradients_joined_with_dropout_are_those_of_the_operations(name):
+    class Own(layers.Dropout):  # which is called as it is, and leaves the gradients to TensorFlow
+        def call(self, x, training=False):
+            calls.append(x)
+            return super().call(x, training=training)
+
+    sizes = {"num_heads": 2, "max_relative_position": 2} if name[0] == "M" else {"filter_size": 12}
+    joined, plain = (getattr(layers, name)(**sizes, dropout=0.5) for _ in range(2))
+    plain.dropout, found, calls = Own(0.5), [], []
+    for layer in (joined, plain):
+        layer.build(X.shape)
+        layer.set_weights(joined.get_weights())
+        with tf.GradientTape() as tape:
+            loss = tf.reduce_sum(dropped(layer, x=X) ** 2)
+        gradients = tape.gradient(loss, layer.trainable_variables)
+        found.append(map(tf.convert_to_tensor, [loss, *gradients]))
+    assert calls
+    for one, other in zip(*found, strict=True):
+        np.testing.assert_allclose(one, other, rtol=1e-4, atol=1e-5)
 
 
 # The table that embeds tokens and predicts them
@@ -279,9 +301,8 @@ def test_sinusoids(kind, formula, channels):
     assert signal.dtype == "float32"
     wanted = [formula(position, channels) for position in range(3, 9)]
     np.testing.assert_allclose(signal, wanted, rtol=1e-5, atol=1e-6)
-    far = layers.timing_signal(
-        1, channels, start=2000, kind=kind
-    )  # float32 holds such an angle to 1e-4
+    # float32 holds an angle of 2000 to 1e-4.
+    far = layers.timing_signal(1, channels, start=2000, kind=kind)
     np.testing.assert_allclose(far[0], formula(2000, channels), atol=5e-4)
 
 

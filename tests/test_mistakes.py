@@ -5,6 +5,7 @@ import math
 
 import numpy as np
 import pytest
+import test_trainer
 import toy
 from networks import search_model, small_model
 
@@ -88,9 +89,9 @@ def test_a_loss_that_is_no_number_is_never_the_best(tmp_path):
         assert history.best("loss") == {1: None, 2: 2, 3: 2, 4: 4}[step]
 
 
-def test_a_dev_loss_that_is_no_number_ends_the_run(tmp_path, monkeypatch):
+def test_a_dev_loss_that_is_no_number_ends_the_run(data_dir, tmp_path, monkeypatch):
     """The advice names the newest checkpoint whose dev loss was a number."""
-    from t2t_keras.training import Trainer, TrainSettings, evaluation
+    from t2t_keras.training import evaluation
 
     losses = iter([3.0, math.nan])
     monkeypatch.setattr(
@@ -98,11 +99,7 @@ def test_a_dev_loss_that_is_no_number_ends_the_run(tmp_path, monkeypatch):
         "__call__",
         lambda self, done=None: {"loss": next(losses), "accuracy": 0.0},
     )
-    data_dir = toy.generate(tmp_path)
-    settings = TrainSettings(train_steps=6, local_eval_frequency=2)
-    hp = registry.hparams(toy.hparams(num_hidden_layers=1))
-    problem = registry.problem(toy.PROBLEM)
-    trainer = Trainer(problem, hp, str(data_dir), str(tmp_path / "run"), settings)
+    trainer = test_trainer.trainer(data_dir, tmp_path / "run", 6, local_eval_frequency=2)
     with pytest.raises(UserError, match="the loss of dev is nan after step 4") as caught:
         trainer.run()
     assert str(caught.value).endswith(f"(--warm_start_from={tmp_path / 'run' / 'model.ckpt-2'}).")
@@ -121,8 +118,7 @@ def test_a_run_knows_its_vocabulary_by_its_pieces(tmp_path):
     vocabulary.write_text("\n".join([*reserved, *reversed(pieces)]) + "\n")
     flags = (f"--output_dir={tmp_path / 'run'}", f"--data_dir={data_dir}")
     files = "--decode_from_file=-", "--decode_to_file=-"
-    done = toy.command("decode", *flags, *files, input="a b\n")
-    said = toy.complaint(done)
+    said = toy.complaint(toy.command("decode", *flags, *files, input="a b\n"))
     assert f"the vocabulary of the inputs in {data_dir} is not that of " in said
     hp = f"--hparams={toy.hparams(num_hidden_layers=1)}"
     train = "train", f"--problem={toy.PROBLEM}", hp, *flags, "--train_steps=4"
@@ -133,26 +129,23 @@ def test_a_run_knows_its_vocabulary_by_its_pieces(tmp_path):
     assert "holds a run with other settings (vocabulary was " in said
 
 
-def test_float16_that_always_overflows_ends_the_run(tmp_path, monkeypatch):
-    from t2t_keras.training import EngineSettings, Trainer, TrainSettings, train_step
+def test_float16_that_always_overflows_ends_the_run(data_dir, tmp_path, monkeypatch):
+    from t2t_keras.training import train_step
 
     update = train_step.LossScale.update
     monkeypatch.setattr(train_step.LossScale, "update", lambda self, finite: update(self, False))
     monkeypatch.setattr(train_step, "FIRST_LOSS_SCALE", 8.0)
-    data_dir, hp = toy.generate(tmp_path), registry.hparams(toy.hparams(num_hidden_layers=1))
-    engine = EngineSettings(precision="float16", distribute="none")
-    settings = TrainSettings(train_steps=60, engine=engine)
-    problem = registry.problem(toy.PROBLEM)
-    trainer = Trainer(problem, hp, str(data_dir), str(tmp_path / "run"), settings).prepare()
+    engine = {"precision": "float16", "distribute": "none"}
+    trainer = test_trainer.trainer(data_dir, tmp_path / "run", 60, engine=engine)
     assert "3,000 examples, " in trainer.description()[0]
     with pytest.raises(UserError, match=r"^gradients overflow in float16, nothing is learned"):
         trainer.run()
 
 
-def test_a_run_says_how_many_examples_it_leaves_out(tmp_path):
+def test_a_run_says_how_many_examples_it_leaves_out(data_dir):
     from t2t_keras.data import Batches
 
-    data_dir, hp = toy.generate(tmp_path), registry.hparams(toy.hparams(max_length=6))
+    hp = registry.hparams(toy.hparams(max_length=6))
     batches = Batches(registry.problem(toy.PROBLEM), "train", str(data_dir), hp)
     left_out = 3000 - batches.examples
     assert left_out > 100

@@ -5,7 +5,7 @@ import functools
 import numpy as np
 import pytest
 import tensorflow as tf
-from networks import SOURCE, UNSHARED, small_model
+from networks import ENCODER as WORDS, SOURCE, UNSHARED, small_model
 
 import t2t_keras as t2t
 from t2t_keras import checkpoints, decoding, model_kinds
@@ -19,10 +19,9 @@ from t2t_keras.export.served import served_class
 from t2t_keras.inspection import attention_data
 from t2t_keras.inspection.alignment import PairAligner
 from t2t_keras.precision import has_int8, in_precision
-from t2t_keras.text import ClassLabelEncoder, TokenTextEncoder
+from t2t_keras.text import ClassLabelEncoder
 from t2t_keras.training.evaluation import Evaluation
 
-WORDS = TokenTextEncoder(vocab_list=[f"w{n}" for n in range(2, 23)])
 LINES = ["w3 w9", "w5"]
 PAIRS = ["w3 w9\tw4", "w5\tw6 w7"]
 OPTIONS = DecodeSettings(beam_size=2, extra_length=1)

@@ -38,9 +38,7 @@ def installed_data():
 
 
 def run(code, *arguments, cwd):
-    done = toy.python("-c", code, *arguments, cwd=cwd)
-    assert done.returncode == 0, done.stderr
-    return done.stdout
+    return toy.succeeded(toy.python("-c", code, *arguments, cwd=cwd)).stdout
 
 
 def build(source, kind, directory):
@@ -63,8 +61,7 @@ def names_in(wheel):
 
 def test_pypi_would_show_the_readme(wheel_and_sdist):
     pytest.importorskip("twine")
-    done = toy.python("-m", "twine", "check", "--strict", *wheel_and_sdist)
-    assert done.returncode == 0, done.stdout
+    toy.succeeded(toy.python("-m", "twine", "check", "--strict", *wheel_and_sdist))
 
 
 def test_every_package_is_listed():

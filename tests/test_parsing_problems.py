@@ -132,8 +132,7 @@ def assert_a_checkpoint_of_t2t_decodes(directory, inputs, targets):
     model_and_data = (f"--checkpoint_path={directory / 'run'}", f"--data_dir={directory}")
     files = (f"--decode_from_file={directory / 'lines'}", f"--decode_to_file={directory / 'out'}")
     flags = ("--problem=parsing_icelandic16k", "--decode_hparams=beam_size=2,extra_length=2")
-    done = toy.command("decode", *flags, *model_and_data, *files, eagerly=True)
-    assert done.returncode == 0, done.stderr
+    done = toy.ran("decode", *flags, *model_and_data, *files, eagerly=True)
     assert "warning" not in done.stderr
     assert len((directory / "out").read_text().splitlines()) == 1
     problem, output_dir = registry.problem("parsing_icelandic16k"), str(directory / "ours")
@@ -255,6 +254,8 @@ def test_t2ts_problem_strips_the_outermost_bracket_alone(tmp_path):
     ]
     assert list(problem.generate_text_for_vocab(tmp_path, tmp_path))[2:] == ["a", "NN"]
     write(tmp_path / "wsj.train.text.txt", ["of T2T"] * 1500)
+    with pytest.raises(UserError, match=r"wsj\.train\.tags\.txt"):
+        list(problem.generate_text_for_vocab(tmp_path, tmp_path))
     write(tmp_path / "wsj.train.tags.txt", ["IN NN"] * 1500)
     assert list(problem.generate_text_for_vocab(tmp_path, tmp_path)) == ["of T2T", "IN NN"] * 1000
     assert problem.vocab_filename == "vocab.wsj_parsing.32768.subwords"

@@ -15,9 +15,9 @@ import test_trainer
 import toy
 from corpus_files import write_lines
 from hypothesis import strategies as st
-from networks import numpy_logits, padding_model, search_model
+from networks import ENCODERS as WORDS, numpy_logits, padding_model, search_model
 from properties import NETWORKS, SEED, every_output, holds, network
-from test_translator import ENCODERS as WORDS, same
+from test_translator import same
 
 import t2t_keras as t2t
 from t2t_keras import data, optimizers, registry

@@ -9,7 +9,6 @@ import re
 import socket
 import subprocess
 import sys
-import threading
 import time
 from types import SimpleNamespace
 
@@ -28,7 +27,7 @@ from t2t_keras.text import SubwordTextEncoder
 pytest.importorskip("tensorflow_serving", reason="tensorflow-serving-api is not installed")
 
 import grpc
-from prediction_service import ServedModel, grpc_server, rest_server
+from prediction_service import ServedModel, grpc_server, http_server, rest_server
 from tensorflow.core.framework import tensor_pb2
 from tensorflow_serving.apis import get_model_metadata_pb2, predict_pb2
 
@@ -219,11 +218,12 @@ def test_server_that_takes_too_long():
         message = r"sent no TensorFlow Serving answer within 0\.3 seconds \(--timeout_secs"
         for server in (address, f"http://{address}"):
             refused(server, message, timeout=0.3)
+    with rest_server_that_answers({"metadata"[i:]: b"{" for i in range(8)}, pause=0.2) as dripping:
+        refused(dripping, f"{message}.*timed out", timeout=0.3)
     assert time.perf_counter() - start < 5
 
 
-@contextlib.contextmanager
-def rest_server_that_answers(answers):
+def rest_server_that_answers(answers, pause=0):
     """An address at which requests of a path that ends in a key get its value: JSON, or bytes."""
 
     class Handler(http.server.BaseHTTPRequestHandler):
@@ -233,21 +233,14 @@ def rest_server_that_answers(answers):
             self.end_headers()
             with contextlib.suppress(OSError):  # the client may have left
                 for answer in found or [{}]:
+                    time.sleep(pause)
                     is_raw = isinstance(answer, bytes)
                     self.wfile.write(answer if is_raw else json.dumps(answer).encode())
 
         def log_message(self, *args):
             pass
 
-    server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-    thread = threading.Thread(target=server.serve_forever, args=(0.02,))
-    thread.start()
-    try:
-        yield f"http://127.0.0.1:{server.server_address[1]}"
-    finally:
-        server.shutdown()
-        thread.join()
-        server.server_close()
+    return http_server(Handler)
 
 
 @pytest.mark.parametrize(
@@ -282,11 +275,10 @@ def answering(outputs, takes="text", returns="translations"):
         ({"translations": [["a"]], "scores": [[1]], "truncated": []}, "is shorter than"),
     ],
 )
-def test_an_answer_of_another_shape(outputs, message):
+def test_an_answer_of_another_shape(outputs, message, refused):
     client = TextClient(answering(outputs))
-    with pytest.raises(UserError, match=message) as caught:
+    with refused(message):
         client.translate(["x"])
-    assert "\n" not in str(caught.value)
 
 
 @pytest.mark.parametrize("wrong", [-3, 1.5, 2**64, "5", None])
@@ -340,7 +332,7 @@ def test_metadata_of_another_shape_over_grpc(answer, message):
         *(({"dtype": kind, "tensor_content": b"12345678"}, [1]) for kind in (*range(40), 101, 999)),
     ],
 )
-def test_an_answer_of_another_shape_over_grpc(tensor, shape):
+def test_an_answer_of_another_shape_over_grpc(tensor, shape, refused):
     answer = predict_pb2.PredictResponse()
     answer.outputs["translations"].MergeFrom(tf.make_tensor_proto([["a"]]))
     answer.outputs["scores"].MergeFrom(tensor_pb2.TensorProto(**tensor))
@@ -352,9 +344,8 @@ def test_an_answer_of_another_shape_over_grpc(tensor, shape):
         (found,) = TextClient(model).translate(["x"])
         assert isinstance(found.scores[0], float)
         return
-    with pytest.raises(UserError) as caught:
+    with refused():
         TextClient(model).translate(["x"])
-    assert "\n" not in str(caught.value)
 
 
 def test_server_that_offers_no_predictions():
@@ -469,8 +460,7 @@ def test_command_says_what_is_wrong(arguments, words):
 def test_load_and_hostile_input_leave_the_server_alive(versions):
     script = toy.ROOT / "benchmarks" / "serving.py"
     flags = (f"--saved_model={versions / '10'}", "--requests=20", "--threads=4")
-    done = toy.python(script, *flags)
-    assert done.returncode == 0, done.stdout + done.stderr
+    done = toy.succeeded(toy.python(script, *flags))
     for line in (
         "20 requests from 4 threads",
         "errors: 0; answers that changed: 0",

@@ -278,19 +278,18 @@ def test_only_shapes_that_come_are_counted(tmp_path):
     assert description == "1 batch shape, 8 x 6; 20 examples, 2 batches per epoch"
 
 
-def test_a_record_damaged_after_its_index_was_made_is_named(own_dir):
+def test_a_record_damaged_after_its_index_was_made_is_named(own_dir, refused):
     dataset(Toy(), "train", own_dir, settings())
     path = own_dir / "toy-train-00001-of-00003"
     content = bytearray(path.read_bytes())
     content[len(content) // 2] ^= 1
     path.write_bytes(content)
     records = []
-    with pytest.raises(UserError) as raised, plain_errors():
+    with refused() as raised, plain_errors():
         for batch in dataset(Toy(), "train", own_dir, settings(), repeat=False):
             records += numbers([batch])
     number = int(str(raised.value).split()[1])
     assert f"Example {number} of the shard {path} is damaged" in str(raised.value)
-    assert "\n" not in str(raised.value)
     assert 20 < number < 50  # of 67
 
 

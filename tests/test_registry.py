@@ -88,7 +88,7 @@ def test_wrong_problem_names(empty):
         registry.problem("translate_ende_wmt23k")
     with pytest.raises(UserError, match="suffix '_rev' twice"):
         registry.problem("by_hand_rev_rev")
-    with pytest.raises(UserError, match="unknown problem '_rev'"):
+    with pytest.raises(UserError, match=r"unknown problem '_rev'.*--t2t_usr_dir"):
         registry.problem("_rev")
 
 
@@ -140,12 +140,11 @@ def test_user_directory(empty, tmp_path):
         ("raises", {"__init__.py": "class A(BaseException): pass\nraise A(1)"}, ":2: A: 1"),
     ],
 )
-def test_wrong_user_directory(empty, tmp_path, name, files, message):
+def test_wrong_user_directory(empty, tmp_path, name, files, message, refused):
     package(tmp_path / name, files)
-    with pytest.raises(UserError) as caught:
+    with refused() as caught:
         registry.import_user_directory(str(tmp_path / name))
     assert message in str(caught.value)
-    assert "\n" not in str(caught.value)
 
 
 def test_what_users_register_replaces_ours(capsys):

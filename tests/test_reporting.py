@@ -11,7 +11,6 @@ from tensorflow.core.util import event_pb2
 
 from t2t_keras import registry
 from t2t_keras.data.records import message
-from t2t_keras.errors import UserError
 from t2t_keras.training.reporting import EventLog, LossRecord
 from t2t_keras.training.train_step import StepSums
 
@@ -100,19 +99,18 @@ def test_tensorboard_finds_settings_and_facts_of_a_run(tmp_path):
 
 
 @pytest.mark.parametrize("size", [0, 30, 2000])
-def test_a_full_disk_is_one_line(tmp_path, size):
+def test_a_full_disk_is_one_line(tmp_path, size, refused):
     """As a limit on the size of files: it is met when the file is made, flushed, or flushed again."""
     _, most = resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (size, most))
     try:
-        with pytest.raises(UserError, match=rf"events in {tmp_path} cannot be written: ") as error:
+        with refused(f"events in {tmp_path} cannot be written: "):
             log = EventLog(str(tmp_path))
             for step in range(100):
                 log.write(step, {"loss": 1.0})
                 log.flush()
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, (most, most))
-    assert "\n" not in str(error.value)
 
 
 def test_a_resumed_run_marks_the_steps_that_come_again(tmp_path):

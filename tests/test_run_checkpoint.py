@@ -152,8 +152,15 @@ def test_keeps_the_newest_and_the_best(run, tmp_path):
     saved(run, tmp_path, [10], keep=2)
     assert steps_on_disk(tmp_path) == [8, 10]
     assert len(list(tmp_path.glob("model.ckpt-*"))) == 4
-    saved(run, tmp_path, [12], keep=-1)
-    assert steps_on_disk(tmp_path) == [8, 10, 12]
+    names = (tmp_path / "checkpoint").read_text()
+    saved(run, tmp_path, [12], keep=2)
+    (tmp_path / "checkpoint").write_text(names)  # by a process that was killed before it wrote it
+    kept.restore_latest(LOSSES)
+    for run.step in (14, 16):
+        kept.save(LOSSES)
+    assert steps_on_disk(tmp_path) == [8, 14, 16]
+    saved(run, tmp_path, [18], keep=-1)
+    assert steps_on_disk(tmp_path) == [8, 14, 16, 18]
 
 
 def test_keeps_one_of_so_many_hours_for_good(run, tmp_path):

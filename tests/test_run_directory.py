@@ -175,14 +175,13 @@ def test_what_is_larger_than_the_checkpoint_is_not_built(name, value, there, tmp
         ("flags.txt", "--worker_gpu=many", "flags.txt: --worker_gpu must be an integer, got 'many'"),
     ],
 )  # fmt: skip
-def test_a_damaged_file_is_named_with_its_field(name, content, message, tmp_path):
-    run_files.write_run(tmp_path)
+def test_a_damaged_file_is_named_with_its_field(name, content, message, tmp_path, refused):
+    read_all(run_files.write_run(tmp_path))
     (tmp_path / name).write_bytes(content if isinstance(content, bytes) else content.encode())
     if name == "flags.txt":
         (tmp_path / "run.json").unlink()
-    with pytest.raises(UserError, match=message) as error:
+    with refused(message):
         read_all(tmp_path)
-    assert "\n" not in str(error.value)
 
 
 def read_all(directory):
@@ -192,7 +191,8 @@ def read_all(directory):
     EvaluationHistory(str(directory), until=10**9).best("loss")
     read_best(str(directory))
     left_out_of_t2t(str(directory), hp or registry.hparams(OLD), "p", 1)
-    replicas = (run.get("starts") or [{}])[-1].get("replicas")
-    record = RunRecord(str(directory), write=False, replicas=replicas)
+    starts = run.get("starts") or [{}]
+    record = RunRecord(str(directory), write=False, replicas=starts[-1].get("replicas"))
+    assert record.first_started == float(starts[0].get("started_seconds", record.first_started))
     record.note(step=record.first_started)
     files_beside(str(directory / "averaged.ckpt"), [str(directory / "model.ckpt-200")])

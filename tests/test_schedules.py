@@ -8,7 +8,6 @@ import keras
 import numpy as np
 import pytest
 
-from t2t_keras.errors import UserError
 from t2t_keras.schedules import learning_rate_schedule
 from t2t_keras.settings import HParams
 
@@ -109,11 +108,10 @@ def piecewise(boundaries, multiples):
         (piecewise([5, 8], [1]), None, "got [5.0, 8.0] and [1.0]"),
     ],
 )  # fmt: skip
-def test_wrong_schedule_is_one_line(hp, train_steps, message):
-    with pytest.raises(UserError) as caught:
+def test_wrong_schedule_is_one_line(hp, train_steps, message, refused):
+    with refused() as caught:
         learning_rate_schedule(hp, train_steps)
     assert message in str(caught.value)
-    assert "\n" not in str(caught.value)
 
 
 def test_is_a_keras_schedule():

@@ -10,9 +10,8 @@ import pytest
 import replicas
 import tensorflow as tf
 from golden import up_to_eos
-from networks import SOURCE, log_probabilities, search_model, small_model
+from networks import ENCODERS, RELATIVE, SOURCE, log_probabilities, search_model, small_model
 from subclasses import CHANGED, layer_with, whole_scores, with_layer
-from test_translator import ENCODERS
 
 import t2t_keras as t2t
 from t2t_keras.decoding import DecodeSettings, Ensemble, beam_search, greedy, sample, score
@@ -22,8 +21,6 @@ from t2t_keras.errors import UserError
 from t2t_keras.open_graph import open_shapes
 
 BOTH = {"inputs": SOURCE, "targets": np.array([[7, 3, 1], [9, 1, 0], [1, 0, 0], [4, 4, 1]])}
-
-RELATIVE = "self_attention_type=dot_product_relative,max_relative_position="
 
 eagerly = pytest.mark.usefixtures("eagerly")  # for searches that share no graph
 
@@ -87,8 +84,8 @@ def test_options_that_are_refused(search, options, message):
 
 @eagerly
 def test_sources_may_be_ragged_and_one_prefix_for_all():
-    model, options = small_model(), {"beam_size": 2, "extra_length": 4}
-    ragged, one = tf.RaggedTensor.from_tensor(SOURCE, padding=0), [[3, 4]]
+    model, options = small_model(target_vocab=31), {"beam_size": 2, "extra_length": 4}
+    ragged, one = tf.RaggedTensor.from_tensor(SOURCE, padding=0), [[3, 30]]
     ids, _ = beam_search(model, ragged, prefix=one, **options)
     np.testing.assert_array_equal(ids, beam_search(model, SOURCE, prefix=one * 4, **options)[0])
 
@@ -402,6 +399,9 @@ def test_there_are_few_shapes(little_room, monkeypatch):
         source = THREE[rows, :length]
         beam_search(search_model(), source, beam_size=2, extra_length=extra, min_length=9, xla=True)
     assert shapes == {(4, 1, 1, 8, 4, 2, 2 * room) for room in (0, 4, 8, 12)}
+    shapes.clear()  # what has ended is not searched further
+    beam_search(small_model(ending=10.0), THREE, beam_size=2, extra_length=9, xla=True)
+    assert shapes == {(4, 1, 1, 8, 4, 2, 0)}
 
 
 def test_a_prefix_as_long_as_the_room_and_lengths(little_room):

@@ -30,15 +30,14 @@ assert ANSWERS_OF_T2T.pop("steps=1,steps=1") is None  # the later counts, as the
 
 
 @pytest.mark.parametrize(("text", "answer"), ANSWERS_OF_T2T.items())
-def test_override_answers_as_tensor2tensor(hp, text, answer):
+def test_override_answers_as_tensor2tensor(hp, text, answer, refused):
     flag = "0" in text or "false" in text
     added = {"steps": 1, "rate": 1.0, "flag": flag, "text": "t"}
     for name, default in {**added, "sizes": [1, 2], "names": ["n"], "flags": [True]}.items():
         hp = hp.add_hparam(name, default)
     if answer is None:
-        with pytest.raises(UserError) as caught:
+        with refused():
             hp.override(text)
-        assert "\n" not in str(caught.value)
     else:
         changed = hp.override(text).to_dict()
         assert changed == {**hp.to_dict(), **answer}
@@ -103,11 +102,10 @@ def test_override_changes_several_and_nothing_else(hp):
         ("moe_k=4", "hparam moe_k has no effect here (mixture of experts is not supported): leave it at 2"),
     ],
 )  # fmt: skip
-def test_wrong_override_is_one_line(hp, text, message):
-    with pytest.raises(UserError) as caught:
+def test_wrong_override_is_one_line(hp, text, message, refused):
+    with refused() as caught:
         hp.override(text)
     assert str(caught.value).startswith(message)
-    assert "\n" not in str(caught.value)
 
 
 WRONG = [{"hiden_size": 1}, {"hidden_size": 1.0}, {"hidden_size": True}, {"hidden_size": None}]

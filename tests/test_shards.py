@@ -82,7 +82,9 @@ def check(found, shards):
 def test_shards_are_read_once_and_then_not_again(shards):
     check(read_index(shards[0], "toy", "train"), shards)
     with mock.patch.object(shard_files, "_measure", side_effect=AssertionError):
-        check(read_index(shards[0], "toy", "train"), shards)
+        check(index := read_index(shards[0], "toy", "train"), shards)
+    other = index._replace(lengths={side: lengths[::-1] for side, lengths in index.lengths.items()})
+    assert other.digest() != index.digest()
     with np.load(shards[0] / "index.toy-train.npz") as stored:  # it is small on disk
         types = {name: stored[name].dtype for name in ("counts", "sizes", "inputs", "targets")}
     assert {*types.values()} == {np.dtype(np.uint16)}

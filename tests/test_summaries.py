@@ -42,8 +42,9 @@ def test_rouge_is_that_by_hand():
 
 
 def test_rouge_tells_what_it_lacks(monkeypatch):
-    with pytest.raises(UserError, match="a reference for each summary, got 1 and 2"):
-        rouge([[REFERENCE]], ["a", "b"])
+    for given in ([[REFERENCE]], [[REFERENCE], []]):
+        with pytest.raises(UserError, match=f"reference for each summary, got {len(given)} and 2"):
+            rouge(given, ["a", "b"])
     monkeypatch.setitem(sys.modules, "rouge_score.rouge_scorer", None)
     with pytest.raises(UserError, match=r"pip install 't2t-keras\[rouge\]'"):
         rouge([[REFERENCE]], ["a"])

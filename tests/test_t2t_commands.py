@@ -93,8 +93,7 @@ def test_another_action_is_an_error_and_our_own_commands_are_strict(line, messag
 
 def ran(line, cwd):
     by_graphs = line.startswith(("t2t-exporter", "t2t-trainer", "t2t-translate-all"))
-    done = toy.forked(shlex.split(line), cwd=cwd, eagerly=not by_graphs)
-    assert done.returncode == 0, done.stderr
+    done = toy.succeeded(toy.forked(shlex.split(line), cwd=cwd, eagerly=not by_graphs))
     return done
 
 
@@ -154,7 +153,6 @@ def test_scripts_that_call_main(tmp_path):
     ):
         words = f"python -m t2t_keras.t2t_modules {script} {given} {others} --hp_max_length=32 "
         words += "--new=3 --decode_hparams=beam_size=1,extra_length=1"
-        done = toy.forked(words.split(), cwd=tmp_path, eagerly=True)
-        assert done.returncode == 0, done.stderr
+        done = toy.succeeded(toy.forked(words.split(), cwd=tmp_path, eagerly=True))
         assert f"{script}: --new=3 is ignored" in done.stderr and said in done.stdout + done.stderr
     assert (tmp_path / "run" / "model.ckpt-3.index").exists()

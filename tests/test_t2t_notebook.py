@@ -108,6 +108,5 @@ def test_the_notebook_runs_unedited(tmp_path):
     (tmp_path / "run").mkdir()
     (tmp_path / "cells").write_text(CELLS)
     argv = ["python", "-c", RUN, str(tmp_path / "cells"), str(tmp_path / "data")]
-    done = toy.forked([*argv, str(tmp_path / "run")])
-    assert done.returncode == 0, done.stderr
+    done = toy.succeeded(toy.forked([*argv, str(tmp_path / "run")]))
     assert done.stdout.startswith("tensor2tensor.utils.t2t_model.T2TModel is not here")

@@ -177,8 +177,7 @@ model = SavedModel({path!r})
 out = model.predict("serve", "text", [t.encode() for t in {texts!r}])
 print(json.dumps([message, out["ids"].tolist(), [t.decode() for t in out["texts"]]]))
 """
-    done = toy.python("-c", code)
-    assert done.returncode == 0, done.stderr
+    done = toy.succeeded(toy.python("-c", code))
     message, ids, back = json.loads(done.stdout)
     want = [encoders["theirs"].encode(text) for text in texts]
     assert ids == padded(want)

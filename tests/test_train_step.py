@@ -8,6 +8,7 @@ import pytest
 import tensorflow as tf
 import toy
 from networks import gradients, small_model
+from subclasses import CHANGED
 from test_transformer import SOURCE, TARGETS, padded
 
 from t2t_keras.data.records import pack
@@ -50,7 +51,7 @@ def test_a_batch_of_padding_moves_nothing():
 @functools.cache
 def step_with_dropout():
     """A step that changes no weight."""
-    model = small_model("attention_dropout=0.3,relu_dropout=0.3")
+    model = small_model("attention_dropout=0.3,relu_dropout=0.3", model_class=CHANGED["model"])
     return TrainStep(model, keras.optimizers.SGD(0.0), seed=0, xla=False)
 
 

@@ -70,9 +70,7 @@ import t2t_keras
 model = t2t_keras.load({str(tmp_path / "model.keras")!r})
 print(*model({{"inputs": numpy.array([[2, 3, 1]])}})[0].numpy(), type(model.optimizer).__module__)
 """
-    done = toy.python("-c", program)
-    assert done.returncode == 0, done.stderr
-    *logits, module = done.stdout.split()
+    *logits, module = toy.succeeded(toy.python("-c", program)).stdout.split()
     wanted = model({"inputs": np.array([[2, 3, 1]])})[0]
     np.testing.assert_allclose(np.array(logits, float), wanted, atol=1e-6)
     assert module == "t2t_keras.optimizers"

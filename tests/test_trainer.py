@@ -163,8 +163,7 @@ def test_stops_early_and_names_the_best(data_dir, tmp_path):
 
 
 def test_saves_by_seconds_too(data_dir, tmp_path):
-    going = trainer(data_dir, tmp_path, 9, save_checkpoints_secs=1e-9)
-    going.run()
+    trainer(data_dir, tmp_path, 9, save_checkpoints_secs=1e-9).run()
     steps = {int(path.stem.split("-")[1]) for path in tmp_path.glob("model.ckpt-*.index")}
     assert {1, 3, 6, 9} <= steps  # at the ends of all bundles of steps
 
@@ -324,13 +323,8 @@ def test_figures_of_other_settings_get_a_line(data_dir, tmp_path, capsys):
     data = shutil.copytree(data_dir, tmp_path / "data")
     (data / f"index.{toy.PROBLEM}-dev.npz").unlink()
     write_shards(data, toy.PROBLEM, "dev", [{"inputs": [5, 1], "targets": [6, 1]}])
-    for steps, settings, read in (
-        (4, {}, data_dir),
-        (4, {}, data_dir),
-        (4, other, data_dir),
-        (6, other, data_dir),
-        (6, other, data),
-    ):
+    starts = [(4, {}, data_dir), (4, {}, data_dir), (4, other, data_dir), (6, other, data_dir)]
+    for steps, settings, read in (*starts, (6, other, data)):
         going = trainer(read, tmp_path, steps, hparams, **settings)
         going._begin_record()
         going.record.note()

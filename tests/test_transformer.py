@@ -184,10 +184,9 @@ def test_every_set_is_a_network_that_is_offered(name):
         ("", {"target_space_id": -1}, "target_space_id must be from 0 to 31, got -1"),
     ],
 )  # fmt: skip
-def test_what_is_not_offered_is_one_line(overrides, sizes, wanted):
-    with pytest.raises(UserError, match=wanted) as error:
+def test_what_is_not_offered_is_one_line(overrides, sizes, wanted, refused):
+    with refused(wanted):
         small_model(overrides, **sizes)
-    assert "\n" not in str(error.value)
 
 
 @pytest.mark.parametrize(

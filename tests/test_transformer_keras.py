@@ -104,8 +104,7 @@ given = dict(np.load(folder / "inputs.npz"))
 results = {{path.stem: keras.models.load_model(path)(given) for path in folder.glob("*.keras")}}
 np.savez(folder / "results.npz", **{{name: np.asarray(result) for name, result in results.items()}})
 """
-    done = toy.python("-c", program)
-    assert done.returncode == 0, done.stderr
+    toy.succeeded(toy.python("-c", program))
     results = dict(np.load(tmp_path / "results.npz"))
     assert results.keys() == wanted.keys()
     for name, result in results.items():

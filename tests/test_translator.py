@@ -6,16 +6,13 @@ from typing import NamedTuple
 import numpy as np
 import pytest
 import tensorflow as tf
-from networks import log_probabilities, padding_model, search_model
+from networks import ENCODER, ENCODERS, log_probabilities, padding_model, search_model
 
 from t2t_keras import decoding
 from t2t_keras.decoding import DecodeSettings, PairScorer, Translator, translator
 from t2t_keras.decoding.translator import BatchDone, BatchLimits, LengthBatcher, Line, plan
 from t2t_keras.errors import UserError
-from t2t_keras.text import TokenTextEncoder
 
-ENCODER = TokenTextEncoder(vocab_list=[f"w{n}" for n in range(2, 23)])
-ENCODERS = {"inputs": ENCODER, "targets": ENCODER}
 _RANDOM = np.random.default_rng(3)
 LINES = [" ".join(f"w{n}" for n in _RANDOM.integers(2, 23, k)) for k in (3, 9, 1, 5, 0, 14, 3)]
 TEXTS = [line for line in LINES if line]

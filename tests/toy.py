@@ -186,8 +186,12 @@ def _become(argv, directory, environment, standard, eagerly):
 
 def ran(name, *arguments, **options):
     """Runs a command that must succeed."""
-    done = command(name, *arguments, **options)
-    assert done.returncode == 0, done.stderr
+    return succeeded(command(name, *arguments, **options))
+
+
+def succeeded(done):
+    """What has run, which must have succeeded."""
+    assert done.returncode == 0, done.stdout + done.stderr
     return done
 
 

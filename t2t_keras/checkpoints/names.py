@@ -78,6 +78,8 @@ def _layers(model) -> Iterator[tuple[str, Any, dict[str, str]]]:
     body = f"{scope}/body"
     softmax_shared = not is_classifier and model.softmax is model.target_embedding
     embeddings_shared = softmax_shared or model.hp.shared_embedding
+    if is_classifier and model.source_embedding.vocab_size == model.class_layer.units:
+        embeddings_shared |= model.hp.shared_embedding_and_softmax_weights
     for embedding, name in (
         (model.source_embedding, "shared" if embeddings_shared else "input_emb"),
         (model.target_embedding, "shared" if embeddings_shared else "target_emb"),

@@ -7,19 +7,10 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from t2t_keras import registry
+from t2t_keras import files, registry
 from t2t_keras.checkpoints.names import model_of
 from t2t_keras.checkpoints.t2t import assign, read, require_sizes, resolve, with_averages
 from t2t_keras.errors import UserError
-from t2t_keras.files import (
-    changes,
-    content_digest,
-    finish_publishing,
-    json_text,
-    read_json,
-    write_json,
-    writing,
-)
 from t2t_keras.network_settings import INFERENCE_SETTINGS, for_inference
 from t2t_keras.precision import policy_in, policy_of
 from t2t_keras.settings import (
@@ -88,19 +79,19 @@ def write_settings(directory: str, hp: HParams, run: Mapping[str, Any]) -> None:
             the message shows each difference.
     """
     require_same_settings(directory, hp, run)
-    with writing(directory):
+    with files.writing(directory):
         os.makedirs(directory, exist_ok=True)
     path, settings = os.path.join(directory, RUN_FILE), hp.to_dict()
     run = {**read_settings(directory)[1], **run}
     if run.pop(SETTINGS_DIGEST, _digest(settings)) != _digest(settings):
-        write_json(path, run)  # a kill must not leave the digest of other settings
+        files.write_json(path, run)  # a kill must not leave the digest of other settings
     # In this order: `read_settings` takes the settings beside our `run.json` for ours, not T2T's.
-    write_json(os.path.join(directory, HPARAMS_FILE), settings)
-    write_json(path, {**run, SETTINGS_DIGEST: _digest(settings)})
+    files.write_json(os.path.join(directory, HPARAMS_FILE), settings)
+    files.write_json(path, {**run, SETTINGS_DIGEST: _digest(settings)})
 
 
 def _digest(settings: Mapping[str, Any]) -> str:
-    return content_digest(json_text(settings).encode())
+    return files.content_digest(files.json_text(settings).encode())
 
 
 def require_same_settings(directory: str, hp: HParams, run: Mapping[str, Any]) -> None:
@@ -117,7 +108,7 @@ def require_same_settings(directory: str, hp: HParams, run: Mapping[str, Any]) -
     old = recorded.to_dict()
     added = [name for name in hp if name not in SETTINGS]
     if added:
-        written = read_json(os.path.join(directory, HPARAMS_FILE))
+        written = files.read_json(os.path.join(directory, HPARAMS_FILE))
         old |= {name: written[name] for name in added if name in written}
     pairs = {
         name: pair
@@ -133,7 +124,7 @@ def require_same_settings(directory: str, hp: HParams, run: Mapping[str, Any]) -
     except SettingError:  # no value can be given, such as None for a name that is new in the set
         spec = ""
     now = {name: mine for name, (mine, _) in pairs.items()} | {name: run[name] for name in others}
-    shown = "; ".join(changes(before | {name: old_run[name] for name in others}, now))
+    shown = "; ".join(files.changes(before | {name: old_run[name] for name in others}, now))
     raise UserError(
         f"{directory} holds a run with other settings ({shown}): give "
         f"{f'--hparams={shlex.quote(spec)}' if spec else 'the same ones'} to resume it, or another --output_dir."
@@ -159,7 +150,7 @@ def left_out_of_t2t(directory: str, hp: HParams, problem: str, replicas: int) ->
     path = os.path.join(directory, HPARAMS_FILE)
     if not os.path.exists(path) or os.path.exists(os.path.join(directory, RUN_FILE)):
         return []
-    theirs = read_json(path)
+    theirs = files.read_json(path)
     left_out = [
         f"{name}={theirs[name]} ({SETTINGS[name].inert})"
         for name in OTHER_TRAINING
@@ -187,13 +178,13 @@ def read_settings(directory: str) -> tuple[HParams | None, dict[str, Any]]:
     Returns:
         The settings (None if the directory has none) and the content of `run.json` (empty if absent).
     """
-    finish_publishing(directory)
+    files.finish_publishing(directory)
     hparams_path, run_path = (os.path.join(directory, n) for n in (HPARAMS_FILE, RUN_FILE))
-    run = read_json(run_path, _RUN) if os.path.exists(run_path) else {}
+    run = files.read_json(run_path, _RUN) if os.path.exists(run_path) else {}
     hp = None
     if os.path.exists(hparams_path):
         try:
-            values = read_json(hparams_path)
+            values = files.read_json(hparams_path)
             if "hparams_set" in run:
                 hp = recorded_settings(values, run["hparams_set"])
             else:  # T2T's, also beside an average: it has names of older models and of no settings, too
@@ -243,7 +234,7 @@ def load_model(
         _require_network(recorded, directory)
         both = (recorded, hp or recorded)
         values = [{name: getattr(each, name) for name in INFERENCE_SETTINGS} for each in both]
-        if differences := changes(*values):
+        if differences := files.changes(*values):
             raise UserError(
                 f"--hparams and {directory}/{HPARAMS_FILE} disagree ({'; '.join(differences)}): "
                 "leave out --hparams, or give the same settings."

@@ -109,7 +109,7 @@ def translate_file(settings) -> None:
     loaded = job.loaded
     translator = loaded.translator(settings, job.progress.warn)
     if loaded.problem.num_classes:
-        options.warn_unused("a class is one label", "raw", "token_scores")
+        options.warn_unused("a class is one label", "raw", "token_scores", "xla")
     if FLAGS.raw:
         translator.format_output = lambda inputs, output: output
 

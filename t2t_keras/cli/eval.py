@@ -14,6 +14,7 @@ from pathlib import Path
 from t2t_keras.cli import app, options
 from t2t_keras.cli.options import FLAGS, integer, number, string, switch
 from t2t_keras.errors import UserError, warn
+from t2t_keras.model_kinds import TRANSLATION
 
 
 def define_flags() -> None:
@@ -70,6 +71,8 @@ def evaluation(first: str) -> Callable[[str], None]:
     settings = options.decode_settings()
     loaded = options.trained_model(first)
     model, problem = loaded.model, loaded.problem
+    if problem.kind != TRANSLATION:
+        options.warn_unused("only translations are decoded", "decode_hparams", "xla")
     split = "test" if FLAGS.eval_use_test_set else "dev"
     hp = options.hparams(needed=False) or model.hp
     shards = Path(loaded.data_dir).glob(f"{problem.dataset_filename()}-{split}-*-of-*")

@@ -9,19 +9,11 @@ from typing import Any
 import tensorflow as tf
 
 from t2t_keras import registry
-from t2t_keras.data import text_problem
+from t2t_keras.data import reading, text_problem
 from t2t_keras.data.generation import samples_by_split
 from t2t_keras.data.problem import DatasetSplit, shards_by_split
-from t2t_keras.data.reading import (
-    START_STEP,
-    BatchOptions,
-    SplitBatches,
-    plain_errors,
-    unconverted,
-    untuned,
-)
 from t2t_keras.data.text_problem import PathLike, Text2ClassProblem, Text2TextProblem
-from t2t_keras.errors import UserError, explained
+from t2t_keras.errors import UserError, explained, warn
 from t2t_keras.ids import EOS_ID
 from t2t_keras.text.encoders import require_tensors
 
@@ -31,7 +23,7 @@ SHUFFLED_AT_ONCE = 2**16
 _ENCODED_AT_ONCE = 256  # several times as fast as encoding and measuring pairs one by one
 
 
-class TextBatches(SplitBatches):
+class TextBatches(reading.SplitBatches):
     """The batches of a split, made from the text that the problem generates.
 
     Shapes and contents are those of `Batches`; the order differs. Every epoch reads the text from the
@@ -59,7 +51,7 @@ class TextBatches(SplitBatches):
         data_dir: PathLike,
         tmp_dir: PathLike,
         hp,
-        options: BatchOptions | None = None,
+        options: reading.BatchOptions | None = None,
         **keywords: Any,
     ):
         encodes = getattr(type(problem), "generate_encoded_samples", None)
@@ -90,7 +82,7 @@ class TextBatches(SplitBatches):
         self._encode = tf.function(self._encoded, autograph=False)
         if next(_samples(problem, data_dir, tmp_dir, split), None) is None:
             raise UserError(f"The {split} text of {problem.name} is empty: see --tmp_dir.")
-        with plain_errors():
+        with reading.plain_errors():
             found = any(True for _ in self._examples(endless=False, shuffle=False).take(1))
         if not found:
             raise self._none_fits()
@@ -98,10 +90,10 @@ class TextBatches(SplitBatches):
     def description(self) -> str:
         return f"{super().description()}; text is encoded as it is read"
 
-    @unconverted
+    @reading.unconverted
     def dataset(self, start_step: int = 0) -> tf.data.Dataset:
         """Returns what `Batches.dataset` does; batches before `start_step` are made and discarded."""
-        START_STEP.checked("start_step", start_step, what="")
+        reading.START_STEP.checked("start_step", start_step, what="")
         endless, shuffle = bool(self.options.repeat), bool(self.options.shuffle)
         sizes = tf.constant(self.buckets.sizes, tf.int64)
         batches = self._examples(endless, shuffle).group_by_window(
@@ -114,7 +106,7 @@ class TextBatches(SplitBatches):
                 self._hp.batch_shuffle_size, seed=self.options.seed, reshuffle_each_iteration=False
             )
         batches = batches.skip(start_step)
-        return untuned(batches.map(self._finished).prefetch(tf.data.AUTOTUNE))
+        return reading.untuned(batches.map(self._finished).prefetch(tf.data.AUTOTUNE))
 
     def _examples(self, endless: bool, shuffle: bool) -> tf.data.Dataset:
         """Returns `{"inputs": [S], "targets": [T], "bucket": []}` for each example of allowed length.
@@ -133,6 +125,10 @@ class TextBatches(SplitBatches):
     def _texts(self, shuffle: bool, epoch: int) -> Iterator[tuple[Any, ...]]:
         """Yields chunks of `_ENCODED_AT_ONCE` examples: the texts of each side, and a seed."""
         samples = _samples(self._problem, *self._directories, self._split)
+        dropped = self._problem.dropped
+        is_first = shuffle and self._split == DatasetSplit.TRAIN and not epoch
+        if is_first:
+            dropped.clear()  # of what the constructor has read
         if shuffle:
             samples = _shuffled(samples, random.Random(f"{self.options.seed} {epoch}"))
         prefixes = {} if self._problem.num_classes else self._problem.text_prefixes
@@ -148,6 +144,9 @@ class TextBatches(SplitBatches):
             if not chunk and not number:  # endless epochs of nothing would never end
                 raise UserError(f"The {self._split} text of {self._problem.name} has become empty.")
             if not chunk:
+                if is_first and dropped:
+                    reasons = ", ".join(f"{n:,} {reason}" for reason, n in dropped.most_common())
+                    warn(f"left out of the training text: {dropped.total():,} ({reasons})")
                 return
             texts = [
                 [(prefixes.get(side, "") + sample[side]).encode() for sample in chunk]

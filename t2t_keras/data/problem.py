@@ -9,7 +9,7 @@ from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 from t2t_keras.data.shards import PathLike, shard_paths
-from t2t_keras.errors import UserError
+from t2t_keras.errors import UserError, require_one_of
 from t2t_keras.model_kinds import CLASSIFICATION, LANGUAGE_MODEL, TRANSLATION, Kind
 from t2t_keras.registry import default_name
 from t2t_keras.settings import HParams, declare, from_to
@@ -41,6 +41,8 @@ def shards_by_split(problem: Problem) -> dict[str, int]:
     """Returns the number of shards of each split; raises UserError for a wrong one."""
     name = f"the number of {{}} shards of {problem.name}"
     pairs = [(item["split"], item["shards"]) for item in problem.dataset_splits]
+    for split, _ in pairs:
+        require_one_of(f"a split of {problem.name}.dataset_splits", split, SPLITS)
     return {split: _SHARDS.checked(name.format(split), shards, "") for split, shards in pairs}
 
 

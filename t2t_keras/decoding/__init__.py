@@ -9,6 +9,7 @@ from t2t_keras.decode_settings import DecodeSettings
 from t2t_keras.decoding.beam import SearchResult
 from t2t_keras.decoding.logits import SearchStep
 from t2t_keras.decoding.searches import beam_search, greedy, sample, search
+from t2t_keras.errors import UserError
 
 __all__ = ["DecodeSettings", "SearchResult", "SearchStep"]
 __all__ += ["beam_search", "greedy", "sample", "search"]
@@ -26,3 +27,10 @@ if keras.backend.backend() == "tensorflow":
 
     __all__ += ["Classifier", "Ensemble", "Line", "PairScorer", "Translation"]
     __all__ += ["Translator", "score"]
+else:
+
+    def __getattr__(name: str):  # `t2t_keras.load` asks for these, too
+        if name[:1].isupper() or name == "score":
+            got = f"got KERAS_BACKEND={keras.backend.backend()}"
+            raise UserError(f"translators, scores and t2t_keras.load need TensorFlow, {got}.")
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

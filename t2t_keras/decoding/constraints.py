@@ -13,16 +13,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from keras import ops
 
-from t2t_keras.decoding.beam import (
-    Beams,
-    BeamSearch,
-    Candidates,
-    SearchResult,
-    Tokens,
-    best,
-    length_penalty,
-    log_normaliser,
-)
+from t2t_keras.decoding import beam
 from t2t_keras.errors import UserError
 from t2t_keras.ids import EOS_ID, PAD_ID
 from t2t_keras.shape import ON_TENSORFLOW, shape_of, take
@@ -71,7 +62,7 @@ class Progress(NamedTuple):
 class PhraseBeams(NamedTuple):
     """The hypotheses of b sentences with the progress of those alive."""
 
-    beams: Beams
+    beams: beam.Beams
     progress: Progress  # n = K
     phrases: Any  # [b, C, N] int32
 
@@ -79,7 +70,7 @@ class PhraseBeams(NamedTuple):
 class PhraseSearch(NamedTuple):
     """The strategy of a beam search with phrases that must appear."""
 
-    search: BeamSearch
+    search: beam.BeamSearch
     phrases: Any  # [B, C, N] int32
 
     @property
@@ -88,23 +79,19 @@ class PhraseSearch(NamedTuple):
         return self.search.top_beams
 
     def first(self, batch) -> PhraseBeams:
-        """Returns hypotheses without tokens."""
         none = ops.zeros([batch, self.search.beam_size], "int32")
         met = ops.tile(self.phrases[:, None, :, 0] == PAD_ID, [1, self.search.beam_size, 1])
         return PhraseBeams(self.search.first(batch), Progress(met, none, none), self.phrases)
 
     def add_own_keys(self, state: PhraseBeams, i):
-        """See `BeamSearch.add_own_keys`."""
         beams, ids, visible = self.search.add_own_keys(state.beams, i)
         return state._replace(beams=beams), ids, visible
 
     def prune(self, state: PhraseBeams, caches):
-        """See `BeamSearch.prune`."""
         beams, caches = self.search.prune(state.beams, caches)
         return state._replace(beams=beams), caches
 
     def is_done(self, state: PhraseBeams, limits):
-        """Returns [b] bool, True where no alive hypothesis can beat the finished ones."""
         return self.search.is_done(state.beams, limits)
 
     def advance(self, state: PhraseBeams, logits, i, rows=None, forced=None, allowed=None):
@@ -115,28 +102,29 @@ class PhraseSearch(NamedTuple):
         goes_on, ended = found.possible & ~ends, found.possible & ends
         order = _in_turns(self._filled(state, progress), found.score, goes_on)
         k = self.search.beam_size
-        alive, likely = best(order, goes_on, k), best(found.score, found.possible, 2 * k)
+        alive, likely = beam.best(order, goes_on, k), beam.best(found.score, found.possible, 2 * k)
         chosen = ops.concatenate([alive, likely], 1)
         possible = ops.concatenate([take(goes_on, alive), take(ended, likely)], 1)
-        found = Candidates(*(take(each, chosen) for each in found))._replace(possible=possible)
-        alive = best(found.score, possible & (found.token != EOS_ID), k)
+        found = beam.Candidates(*(take(each, chosen) for each in found))._replace(possible=possible)
+        alive = beam.best(found.score, possible & (found.token != EOS_ID), k)
         progress = Progress(*(take(take(each, chosen), alive) for each in progress))
         beams = self.search.with_candidates(state.beams, found, i)
         return state._replace(beams=beams, progress=progress)
 
-    def results(self, state: PhraseBeams, i) -> SearchResult:
+    def results(self, state: PhraseBeams, i) -> beam.SearchResult:
         """Returns the finished hypotheses; if there are none, those alive with most of their phrases."""
         beams, k = state.beams, self.search.beam_size
         filled = self._filled(state, state.progress)
-        order = best(ops.cast(filled * k - ops.arange(k, dtype="int32"), "float32"), beams.alive, k)
+        rank = ops.cast(filled * k - ops.arange(k, dtype="int32"), "float32")
+        order = beam.best(rank, beams.alive, k)
         beams = beams._replace(
-            alive_tokens=Tokens(*(take(each, order) for each in beams.alive_tokens)),
+            alive_tokens=beam.Tokens(*(take(each, order) for each in beams.alive_tokens)),
             alive_log_p=take(beams.alive_log_p, order),
             alive=take(beams.alive, order),
         )
         return self.search.results(beams, i)
 
-    def _candidates(self, state, logits, i, forced, allowed) -> tuple[Candidates, Progress]:
+    def _candidates(self, state, logits, i, forced, allowed) -> tuple[beam.Candidates, Progress]:
         """Returns the best continuations of each hypothesis, those that its phrases ask for, and their progress."""
         beams, met = state.beams, state.progress.met
         wanted = _next_tokens(state.phrases, state.progress)  # [b, K, C]
@@ -152,21 +140,21 @@ class PhraseSearch(NamedTuple):
             wanted_too &= take(allowed, wanted)
         if forced is not None:
             wanted_too &= (forced == PAD_ID)[:, None, None]
-        normaliser = log_normaliser(logits, ops.max(logits, -1, keepdims=True))
+        normaliser = beam.log_normaliser(logits, ops.max(logits, -1, keepdims=True))
         tokens = ops.concatenate([ops.cast(tokens, "int32"), wanted], 2)  # [b, K, 2K + C]
         log_p = ops.concatenate([log_p, take(logits, wanted) - normaliser], 2)
         possible = ops.concatenate([possible, wanted_too], 2) & beams.alive[:, :, None]
         possible &= (tokens != EOS_ID) | ops.all(met, -1)[:, :, None]
 
         parent = ops.zeros_like(tokens) + ops.arange(self.search.beam_size, dtype="int32")[:, None]
-        penalty = length_penalty(i + 1, self.search.alpha)
+        penalty = beam.length_penalty(i + 1, self.search.alpha)
         score = (log_p + beams.alive_log_p[:, :, None]) / penalty
         batch = shape_of(tokens)[0]
         values = (parent, tokens, log_p, score, possible)  # [b, K, 2K + C] each
-        found = Candidates(*(ops.reshape(each, [batch, -1]) for each in values))
+        found = beam.Candidates(*(ops.reshape(each, [batch, -1]) for each in values))
         return found, self._advanced(state, found)
 
-    def _advanced(self, state: PhraseBeams, found: Candidates) -> Progress:
+    def _advanced(self, state: PhraseBeams, found: beam.Candidates) -> Progress:
         """Returns the progress after the tokens of candidates, n for each sentence."""
         before = Progress(*(take(each, found.parent) for each in state.progress))
         token = found.token[:, :, None]

@@ -298,7 +298,8 @@ def _by_backend(model, inputs, request: SearchRequest) -> SearchResult:
     choose: Any = most_likely
     if (seed := request.seed) is not None:
         choose = Draw(request.temperature, request.top_k, request.top_p)
-        seed = np.random.default_rng(int(seed)).integers(2**31)  # on PyTorch, steps are added to it
+        # On PyTorch, steps are added to it.
+        seed = np.random.default_rng(int(seed) % 2**64).integers(2**31)
     strategy = request.made_strategy(choose, written)
     if strategy not in searches:
         searches[strategy] = StaticSearch(model, strategy)

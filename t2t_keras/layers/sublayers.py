@@ -4,6 +4,7 @@ import contextlib
 import contextvars
 import copy
 import functools
+import inspect
 import math
 import types
 from collections.abc import Callable, Iterator, Sequence
@@ -81,7 +82,25 @@ def rematerialised(function: Callable[..., Any], generator) -> Callable[..., Any
     return keras.remat(run)
 
 
-class SettingsLayer(keras.layers.Layer):
+class NamedArguments(keras.layers.Layer):
+    """Lets a subclass's `call(*args, **kwargs)` have the arguments' names of the `call` that it overrides.
+
+    Keras gives `training`, and the masks that tensors carry, only to a `call` that names them.
+    """
+
+    def __init_subclass__(cls, **kwargs):
+        super().__init_subclass__(**kwargs)
+        own = [*inspect.signature(cls.call).parameters.values()] if "call" in vars(cls) else []
+        if any(p.kind is p.VAR_KEYWORD for p in own):
+            named = [p for p in own if p.kind not in (p.VAR_POSITIONAL, p.VAR_KEYWORD)]
+            names = {p.name for p in named}
+            first = sum(p.default is p.empty for p in named)  # `self`, and x under any name
+            others = [*inspect.signature(super(cls, cls).call).parameters.values()][first:]
+            named += [p for p in others if p.name not in names]
+            cls.call.__signature__ = inspect.Signature(sorted(named, key=lambda p: p.kind))
+
+
+class SettingsLayer(NamedArguments):
     """A layer whose settings are attributes and its config; outputs have the first input's shape.
 
     Args:

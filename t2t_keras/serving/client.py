@@ -9,6 +9,7 @@ import json
 import math
 import operator
 import re
+import time
 import urllib.error
 import urllib.parse
 import urllib.request
@@ -195,6 +196,7 @@ class _RestModel(_ServedModel):
         """Sends a request, POST if it has a body; returns what is read from its JSON answer."""
         url = f"{self.server}/v1/models/{urllib.parse.quote(self.name, safe='')}{path}"
         data = json.dumps(body).encode() if body else None
+        content, end = bytearray(), time.monotonic() + self.timeout
         try:
             request = urllib.request.Request(url, data, {"Content-Type": "application/json"})
             try:
@@ -202,7 +204,10 @@ class _RestModel(_ServedModel):
             except urllib.error.HTTPError as error:
                 response = error  # an answer, too
             with response:
-                content = response.read(ANSWER_BYTES + 1)
+                while len(content) <= ANSWER_BYTES and (part := response.read1(2**16)):
+                    content += part
+                    if time.monotonic() > end:  # each read has a timeout of its own
+                        raise TimeoutError("timed out")
             if len(content) > ANSWER_BYTES:
                 raise ValueError(f"The answer is longer than {ANSWER_BYTES:,} bytes.")
             if not content.startswith(b"{"):

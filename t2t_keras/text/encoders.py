@@ -193,10 +193,13 @@ class TokenTextEncoder(TensorEncoder):
 
     def decode(self, ids: Iterable[int], strip_extraneous: bool = False) -> str:
         """Returns the tokens, joined by single spaces; an unknown id 7 becomes `ID_7`."""
-        known = range(self.vocab_size)
-        ids = strip_ids(ids, range(self.num_reserved_ids)) if strip_extraneous else list(ids)
-        ids = reversed(ids) if self._reverse else ids
-        return " ".join(self._entries[i] if i in known else f"ID_{i}" for i in ids)
+        ids = strip_ids(ids, range(self.num_reserved_ids)) if strip_extraneous else ids
+        return " ".join(self.decode_list(ids))
+
+    def decode_list(self, ids: Iterable[int]) -> list[str]:
+        """Returns the tokens that `decode` joins."""
+        known, ids = range(self.vocab_size), list(ids)[:: -1 if self._reverse else 1]
+        return [self._entries[i] if i in known else f"ID_{i}" for i in ids]
 
     def store_to_file(self, filename: str | os.PathLike[str]) -> None:
         """Writes the vocabulary, one token per line."""

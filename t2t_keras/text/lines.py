@@ -7,6 +7,7 @@ import io
 import os
 import sys
 import zlib
+from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from functools import cache, partial
 from typing import BinaryIO
@@ -116,7 +117,7 @@ def read_vocabulary(path: str | os.PathLike[str], of_subwords: bool) -> list[str
     A blank entry takes up its id and is never used, as in T2T. Other first tokens get a warning.
 
     Raises:
-        UserError: the file cannot be read, or subwords have a duplicate or do not begin with `<pad>`, `<EOS>`.
+        UserError: the file cannot be read, or subwords do not begin with `<pad>`, `<EOS>`.
     """
     written = list(iterate_lines(path, keep_returns=True))
     entries = [line.replace("\r", "") for line in written]
@@ -135,19 +136,20 @@ def read_vocabulary(path: str | os.PathLike[str], of_subwords: bool) -> list[str
                 f"{name}, line {i + 1}: got {got!r} where a vocabulary has {reserved}; "
                 f"the first two lines must be {' and '.join(RESERVED_TOKENS)}."
             )
-    # T2T writes subwords that differ in carriage returns alone, and takes the last of them.
-    if of_subwords and not any("\r" in line for line in written):
-        require_unique(entries, name)
+    # T2T writes a word twice that is reserved, too, and subwords that differ in carriage returns alone.
+    twice = [entry for entry, number in Counter(filter(None, entries)).items() if number > 1]
+    if of_subwords and twice and not any("\r" in line for line in written):
+        warn_once(f"{name} has {twice[0]!r} twice: the last id counts, as in T2T")
     return entries
 
 
-def require_unique(entries: Iterable[str], name: str, place: str = "line") -> None:
+def require_unique(entries: Iterable[str], name: str) -> None:
     """Raises a `UserError` if an entry that is not blank is listed twice."""
     first: dict[str, int] = {}
     for number, entry in enumerate(entries, start=1):
         if entry and first.setdefault(entry, number) != number:
-            before = f"{entry!r} is already on {place} {first[entry]}"
-            raise UserError(f"{name}, {place} {number}: {before}; each entry must have one id.")
+            before = f"{entry!r} is already on place {first[entry]}"
+            raise UserError(f"{name}, place {number}: {before}; each entry must have one id.")
 
 
 def write_lines(path: str | os.PathLike[str], lines: Sequence[str]) -> None:

@@ -72,9 +72,10 @@ def vocab_token_counts(text_filepattern: str, max_lines: int) -> dict[str, int]:
 def _texts(pattern: str, most: int, by_line: bool) -> Iterator[str]:
     """Yields the stripped lines of files or their whole texts; of at most `most` lines in all."""
     left = iter(range(most or sys.maxsize))
+    returns = "\r" if most or by_line else ""  # TensorFlow's files drop them from lines
     for path in sorted(glob.glob(pattern)):
         with open(path, encoding="utf-8", newline="\n") as file:
-            lines = (line for line, _ in zip(file, left, strict=False))
+            lines = (line.replace(returns, "") for line, _ in zip(file, left, strict=False))
             yield from map(str.strip, lines) if by_line else ["".join(lines)]
 
 

@@ -25,6 +25,7 @@ from t2t_keras.files import changes, locked_directory, write_text, writing
 from t2t_keras.progress import StopRequests
 from t2t_keras.settings import HParams
 from t2t_keras.text.encoders import vocabulary_digest
+from t2t_keras.training import evaluation
 from t2t_keras.training.engine import (
     Engine,
     EngineSettings,
@@ -32,13 +33,6 @@ from t2t_keras.training.engine import (
     device_names,
     distribution,
     fit_to_update,
-)
-from t2t_keras.training.evaluation import (
-    EarlyStopping,
-    Evaluation,
-    EvaluationHistory,
-    format_metrics,
-    require_metrics,
 )
 from t2t_keras.training.reporting import EventLog, LossRecord, RunRecord, TrainingProgress, versions
 from t2t_keras.training.run_checkpoint import PREFIX, RunCheckpoints
@@ -71,7 +65,9 @@ class TrainSettings:
     """Keep one checkpoint per this many hours permanently; 0: none."""
     best_metric: str = "loss"
     """Dev metric that selects the best checkpoint; see `EarlyStopping`."""
-    early_stopping: EarlyStopping = dataclasses.field(default_factory=EarlyStopping)
+    early_stopping: evaluation.EarlyStopping = dataclasses.field(
+        default_factory=evaluation.EarlyStopping
+    )
     """The rule by which evaluations end the run early."""
     warm_start_from: str | None = None
     """A checkpoint, ours or T2T's, with the initial weights of a new run."""
@@ -137,7 +133,7 @@ class Trainer:
     def prepare(self) -> Trainer:
         """Opens the data, makes the model and compares the settings of the run; `run` does it otherwise."""
         problem, hp, s, data_dir = self.problem, self.hp, self.settings, self.data_dir
-        require_metrics(problem, s.best_metric, s.early_stopping)
+        evaluation.require_metrics(problem, s.best_metric, s.early_stopping)
         if min(s.local_eval_frequency, s.log_step_count_steps) < 1:
             raise UserError("local_eval_frequency and log_step_count_steps must be 1 or more.")
         model_class = registry.model(s.model)
@@ -186,7 +182,7 @@ class Trainer:
         self._require_same_settings()
         dev = self._batches("dev", hp, data.BatchOptions(options.seed))
         self._dev_shards = dev.shards
-        self.evaluation = Evaluation(
+        self.evaluation = evaluation.Evaluation(
             model, dev.dataset(), of_problem.vocabulary, s.decode, s.eval_steps, problem
         )
         self.checkpoints = RunCheckpoints(
@@ -381,7 +377,7 @@ class Trainer:
         self.history.add(step, metrics)
         best = self._best() == step
         words = f"dev loss {metrics['loss']:.4f}  accuracy {metrics['accuracy']:.4f}"
-        words += format_metrics(metrics) + ("  (the best so far)" if best else "")
+        words += evaluation.format_metrics(metrics) + ("  (the best so far)" if best else "")
         self._progress.say(f"step {step}: {words}")
         if self.engine.is_chief and best:
             self.checkpoints.name_best(step)
@@ -505,7 +501,7 @@ class Trainer:
         new = f"starting a new run with the weights of {warm}" if warm else "starting a new run"
         resumed = f"resuming from step {step} of {self.output_dir}"
         self._progress.say(resumed if self.checkpoints.newest else new)
-        self.history = EvaluationHistory(self.output_dir, step, self.engine.is_chief)
+        self.history = evaluation.EvaluationHistory(self.output_dir, step, self.engine.is_chief)
         if self.engine.is_chief:
             if (best := self._best()) is not None:
                 self.checkpoints.name_best(best)
