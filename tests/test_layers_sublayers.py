@@ -80,8 +80,8 @@ def normalised(x, epsilon=1e-6):
         ("a", X + RESIDUAL),
         ("dan", normalised(X + RESIDUAL)),
         ("nda", normalised(X) + RESIDUAL),
+        ("aa", X + 2 * RESIDUAL),
     ],
-    ("aa", X + 2 * RESIDUAL),
 )
 def test_letters_in_order(sequence, wanted):
     output = layers.PrePostProcess(sequence=sequence, dropout=0.5)(X, RESIDUAL)

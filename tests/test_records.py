@@ -50,7 +50,7 @@ def test_bytes_are_those_of_tensorflow(tmp_path, examples):
 )
 def test_only_integers_are_stored(ids, message):
     with pytest.raises(UserError, match=f"^Example 5 {message}"):
-        columns({"targets": [[1], [1]], "inputs": [[1], ids]}, first=4)
+        columns({"targets": [[1], [1]], "inputs": [[1], ids]}, first_number=4)
 
 
 @pytest.mark.parametrize(

@@ -143,13 +143,13 @@ def read_vocabulary(path: str | os.PathLike[str], of_subwords: bool) -> list[str
     return entries
 
 
-def require_unique(entries: Iterable[str], name: str) -> None:
+def require_unique(entries: Iterable[str], name: str, place: str = "line") -> None:
     """Raises a `UserError` if an entry that is not blank is listed twice."""
     first: dict[str, int] = {}
     for number, entry in enumerate(entries, start=1):
         if entry and first.setdefault(entry, number) != number:
-            before = f"{entry!r} is already on place {first[entry]}"
-            raise UserError(f"{name}, place {number}: {before}; each entry must have one id.")
+            before = f"{entry!r} is already on {place} {first[entry]}"
+            raise UserError(f"{name}, {place} {number}: {before}; each entry must have one id.")
 
 
 def write_lines(path: str | os.PathLike[str], lines: Sequence[str]) -> None:

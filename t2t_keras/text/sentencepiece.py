@@ -70,7 +70,7 @@ class SentencePieceEncoder(TensorEncoder):
         require_several("generator", generator)
         train = import_sentencepiece().SentencePieceTrainer.train
         require_one_of("the type of a SentencePiece model", model_type, MODEL_TYPES)
-        require_unique([*RESERVED_TOKENS, *reserved_tokens], "reserved_tokens")
+        require_unique([*RESERVED_TOKENS, *reserved_tokens], "reserved_tokens", "place")
         with_bytes = target_size >= _BYTES_FROM
         model = io.BytesIO()
         raised: list[BaseException] = []

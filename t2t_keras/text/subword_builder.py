@@ -50,7 +50,7 @@ def build_to_target_size(
             f"The reserved tokens are {', '.join(reserved)}; "
             f"they must begin with {', '.join(RESERVED_TOKENS)}."
         )
-    require_unique(reserved, "reserved_tokens")
+    require_unique(reserved, "reserved_tokens", "place")
     if not token_counts:
         raise UserError("There is no text to build a vocabulary from; give lines with words.")
     corpus = _Corpus(token_counts, reserved, max_subtoken_length)
