@@ -320,8 +320,7 @@ class Adafactor(_WithSlots):
 
     def build(self, variables):
         self.shards = [  # the number of pieces into which T2T splits a variable by rows
-            min(self.table_shards, variable.shape[0]) if _TABLE.search(variable.path) else 1
-            for variable in variables
+            self.table_shards if _TABLE.search(variable.path) else 1 for variable in variables
         ]
         super().build(variables)
 
@@ -400,7 +399,7 @@ def _cut(tensor: _Tensor, pieces: int, longer: int) -> list[_Tensor]:
     size, rest = divmod(tensor.shape[0], pieces)
     middle = longer * size + rest
     parts = ((tensor[:middle], longer), (tensor[middle:], pieces - longer))
-    return [ops.reshape(part, (n, -1, *tensor.shape[1:])) for part, n in parts if n]
+    return [ops.reshape(part, (n, part.shape[0] // n, *tensor.shape[1:])) for part, n in parts if n]
 
 
 def _root_mean_square(tensor: _Tensor) -> _Tensor:

@@ -14,7 +14,7 @@ from t2t_keras import checkpoints, registry
 from t2t_keras.checkpoints.average import AVERAGES
 from t2t_keras.checkpoints.run_directory import flags_of_t2t
 from t2t_keras.decoding import Classifier, DecodeSettings, Ensemble, Translator
-from t2t_keras.errors import UserError, require_kind, warn
+from t2t_keras.errors import UserError, explained, require_kind, warn
 from t2t_keras.files import content_digest
 from t2t_keras.network_settings import INFERENCE_SETTINGS
 from t2t_keras.serving import CTranslate2Translator, SavedModel, TextClient
@@ -74,7 +74,10 @@ def load(
         for name, value in (given | {"target_space_id": target_space_id}).items():
             if value is not None:
                 raise UserError(f"{own} is {what} with its own settings: leave out {name}.")
-        return keras.models.load_model(own) if is_keras else ExportedModel(own)
+        if not is_keras:
+            return ExportedModel(own)
+        with explained(f"{own} cannot be read", Exception):  # as Keras raises
+            return keras.models.load_model(own)
     return TrainedModel(
         paths,
         problem=problem,

@@ -394,6 +394,8 @@ class Transformer(TokenFit):
         """Returns the label of each logit of a call, 0 where the loss ignores it: [B, T]."""
         if training and self._learns_inputs:
             return self._prepended(batch["inputs"], batch["targets"])[0]
+        if "targets" not in batch:
+            raise UserError('labels are missing: call fit(batch, labels), or add "targets".')
         return batch["targets"]
 
     def encode_source(self, source):

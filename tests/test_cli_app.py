@@ -5,6 +5,7 @@
 
 import importlib
 import os
+import re
 import subprocess
 import sys
 
@@ -322,6 +323,8 @@ def test_gpus_in_sight_are_what_worker_gpu_may_say(monkeypatch):
 @pytest.mark.parametrize("name", COMMANDS)
 def test_help_fits_a_terminal(name):
     assert max(map(len, toy.ran(name, "--help").stdout.splitlines())) <= 80
+    source = (toy.ROOT / f"t2t_keras/cli/{name}.py").read_text()  # `ran` leaves out the examples
+    assert not re.search("(?m)^    t2t-keras-.{67}", source)
 
 
 def test_registry_help_names_what_there_is():

@@ -369,3 +369,5 @@ def test_a_classifier_takes_labels_of_one_or_two_axes():
     assert flat == column
     with pytest.raises(t2t.errors.UserError, match=r"\[B\] or \[B, 1\], got shape \(4, 3\)"):
         model.evaluate({"inputs": IDS}, np.eye(3)[labels], verbose=0)
+    with pytest.raises(t2t.errors.UserError, match="labels are missing"):
+        model.evaluate({"inputs": IDS}, verbose=0)

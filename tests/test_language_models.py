@@ -165,6 +165,8 @@ def test_continuations_and_scores_of_lines(run):
     rows = [encoder.encode(prompt) for prompt in prompts]
     ids, _ = greedy(model, [[*row, *[0] * (4 - len(row))] for row in rows], extra_length=4)
     assert lines == [encoder.decode(t2t.ids.until_eos(row)) for row in ids.numpy()]
+    lone = run.decode("self", "\n", decode_hparams="beam_size=1,extra_length=4,t2t_batches=true")
+    assert lone == lines[2:]  # as in T2T, a prompt without tokens is no longer
     scores = [float(line) for line in run.decode("self", "ab a\nx\tb\n", mode="score_file")]
     for row, loss in zip(rows, scores, strict=False):
         log_p = float(score(model, None, np.array([[*row, 1]]))[0])

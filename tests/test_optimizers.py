@@ -169,6 +169,7 @@ def test_a_table_of_fewer_rows_than_shards():
     optimizer.build([table])
     optimizer.apply([np.array([[1] * 3, [0] * 3], "float32")], [table])
     np.testing.assert_allclose(table, [[0.9] * 3, [1] * 3], rtol=1e-6)  # no gradient, no change
+    assert [list(each.shape) for each in optimizer.slots[0].values()] == [[2], [12]]  # as in T2T
 
 
 # In Keras

@@ -77,6 +77,9 @@ print(*model({{"inputs": numpy.array([[2, 3, 1]])}})[0].numpy(), type(model.opti
     message = "is a Keras model with its own settings: leave out target_space_id"
     with pytest.raises(UserError, match=message):
         t2t.load(tmp_path / "model.keras", target_space_id=0)
+    (tmp_path / "model.keras").write_bytes(b"no archive")
+    with pytest.raises(UserError, match=r"model\.keras cannot be read: "):
+        t2t.load(tmp_path / "model.keras")
 
 
 @pytest.fixture

@@ -69,6 +69,7 @@ def test_test_files_are_read_on_the_fly(files, tmp_path):
     problem.use_files(**files)
     batches = TextBatches(problem, "test", tmp_path, tmp_path, registry.hparams(toy.hparams()))
     assert sum(len(batch["targets"]) for batch in batches.dataset()) == 20
+    refused("not from .* --sentencepiece=bpe: delete", tmp_path, files, sentencepiece="bpe")
 
 
 def test_files_become_shards_and_a_vocabulary(files, tmp_path):

@@ -1,7 +1,7 @@
 """`t2t-keras-query`: translates with a served model or a SavedModel.
 
 Examples:
-    t2t-keras-query --server=localhost:8500 --servable_name=ende --inputs_once=Hi
+    t2t-keras-query --server=host:8500 --servable_name=ende --inputs_once=Hi
     t2t-keras-query --saved_model=served < source.en > translations
 
 Give --server and --servable_name, or --saved_model.

@@ -474,7 +474,7 @@ def check_and_note(problem: Text2TextProblem, source: PairSource, data_dir: Path
         # If the vocabulary file is gone, any shard stands for it: it contains the vocabulary's ids.
         pattern = f"{name}-*-of-*" if part == _VOCABULARY else f"{name}-{part}-*-of-*"
         has_shards = next(Path(data_dir).glob(pattern), None) is not None
-        if has_shards or (part == _VOCABULARY and vocabulary.exists()):
+        if has_shards or (part == _VOCABULARY and any(Path(data_dir).glob(f"vocab.{name}.*"))):
             old = noted.get(part, {"from": "an unknown source", "identity": None})
             if old["identity"] != description["identity"]:
                 changed = " when its contents were different" * (old["from"] == description["from"])

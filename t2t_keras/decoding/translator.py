@@ -193,6 +193,8 @@ class Translator:
         given: dict[str, Any] = {}
         if any(sentence.prefix for sentence in sentences):
             given["prefix"] = pad([sentence.prefix for sentence in sentences])
+        if all(sentence.ids == [PAD_ID] for sentence in sentences):
+            longest = 0  # prompts without tokens
         limits = [
             (longest if s.t2t_batches else len(without_padding(sentence.ids)))
             + s.extra_length
