@@ -41,6 +41,10 @@ def in_precision(model, precision: str):
     copy = type(model).from_config(config)
     for ours, theirs in zip(copy.weights, model.weights, strict=True):
         ours.assign(ops.cast(theirs, ours.dtype))
+    given = dict(_parts(model))
+    for path, part in _parts(copy):
+        if isinstance(part, keras.layers.Dense):  # a user may have given it to a built layer
+            part.activation = given.get(path, part).activation
     return copy
 
 
@@ -256,7 +260,7 @@ def dense(layer, x, scale=None):
     `flattened` gives x the form that is multiplied fastest. TensorFlow does not join the product of [N, D] with
     the bias: for a single row the joint operation is slower.
     """
-    if isinstance(layer.dtype_policy, EightBits):
+    if isinstance(layer.dtype_policy, EightBits) and type(layer).call is keras.layers.Dense.call:
         x = x if scale is None else x * scale
         y = multiply(x, layer.dtype_policy.matrix(layer, lambda: layer.kernel))
         return layer.activation(y if layer.bias is None else y + ops.cast(layer.bias, y.dtype))
@@ -344,7 +348,7 @@ def has_int8() -> bool:
 def dtype_config(layer: keras.layers.Layer) -> dict[str, Any]:
     """Returns "dtype" for a layer's config: its policy, or a map that includes its quantized parts."""
     policy = layer.dtype_policy
-    if quantized := dict(_quantized_parts(layer)):
+    if quantized := {k: part.dtype_policy for k, part in _parts(layer) if part.quantization_mode}:
         default = policy.default_policy if isinstance(policy, DTypePolicyMap) else policy
         policy = DTypePolicyMap(default.name, quantized)
     return keras.dtype_policies.serialize(policy)
@@ -365,13 +369,12 @@ def policy_of_part(layer: keras.layers.Layer, name: str) -> DTypePolicy:
     return policy[max(keys, key=len, default=path)]
 
 
-def _quantized_parts(layer) -> Iterator[tuple[str, DTypePolicy]]:
-    """Yields the path of each quantized part below a layer, such as "layer_0/ffn/conv1", and its policy."""
+def _parts(layer) -> Iterator[tuple[str, Any]]:
+    """Yields the path of each part below a layer, such as "layer_0/ffn/conv1", and the part."""
     # On PyTorch a layer is a module, and `vars` does not hold its parts.
     is_module = keras.backend.backend() == "torch"
     for part in layer.children() if is_module else vars(layer).values():
         if isinstance(part, keras.layers.Layer):
-            if part.quantization_mode:
-                yield part.name, part.dtype_policy
-            for path, policy in _quantized_parts(part):
-                yield f"{part.name}/{path}", policy
+            yield part.name, part
+            for path, below in _parts(part):
+                yield f"{part.name}/{path}", below

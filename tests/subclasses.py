@@ -26,6 +26,17 @@ class SharpAttention(t2t.layers.MultiHeadAttention):
         return super().attend(3 * q, k, v, mask, **kwargs)
 
 
+class NearAttention(t2t.layers.MultiHeadAttention):
+    needs_positions = True
+
+    def logit_bias(self, mask, query, keys):
+        queries, length = (keras.ops.arange(keras.ops.shape(x)[-2]) for x in (query, keys))
+        near = mask.distance if mask.distance is not None else length - queries[:, None]
+        near = -3.0 * keras.ops.abs(keras.ops.cast(near, "float32"))[None, None]
+        bias = super().logit_bias(mask, query, keys)
+        return near if bias is None else near + bias
+
+
 class ChangedMemoryLayer(t2t.layers.TransformerDecoderLayer):
     def call(self, x, memory=None, **kwargs):
         return super().call(x, changed(memory), **kwargs)
@@ -62,6 +73,7 @@ def with_layer(layer):
 CHANGED = {
     "attention": with_layer(layer_with(changed_class(t2t.layers.MultiHeadAttention))),
     "attend": with_layer(layer_with(SharpAttention)),
+    "near": with_layer(layer_with(NearAttention)),
     "layer": with_layer(changed_class(t2t.layers.TransformerDecoderLayer)),
     "memory": with_layer(ChangedMemoryLayer),
     "decoder": transformer_with(changed_class(t2t.layers.TransformerDecoder)),

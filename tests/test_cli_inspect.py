@@ -53,7 +53,7 @@ def test_the_padding_it_tells_is_that_of_the_batches(data_dir):
         for ids in batch.values():
             real += int((ids.numpy() != 0).sum())
             positions += ids.numpy().size
-    done = inspect(data_dir, "--split=dev")
+    done = inspect(data_dir, "--split=dev", "--num_examples=999")
     assert f"all: {1 - real / positions:.1%} padding; a batch has" in done.stdout
 
 
@@ -85,7 +85,14 @@ def test_attention_of_a_checkpoint_of_t2t(tmp_path):
     assert done.stdout.splitlines()[:2] == ["source: x7 abc x9", f"target: {text}"]
     title = "<title>Attention: translate_ende_wmt8k, model.ckpt-1</title>"
     assert title in (tmp_path / "a.html").read_text()
-    assert not DRAWS or "encoder self-attention, layer 0" in (tmp_path / "a.svg").read_text()
+    page = (*places, "--problem=translate_ende_wmt8k", "--text=abc", "--target_text=x7 abc")
+    assert "page: attention.html" in toy.ran("inspect", "attention", *page, cwd=tmp_path).stdout
+    if DRAWS:
+        figure = (tmp_path / "a.svg").read_text()
+        assert "encoder self-attention, layer 0" in figure and "<!-- head 0 -->" not in figure
+        own = (f"--plot={tmp_path}/b.svg", "--subwords", "--words=abc")
+        said = toy.complaint(toy.command("inspect", "attention", *page, *own))
+        assert "'abc' is not a query; queries are x7, a, b, c" in said
 
 
 def test_figures_without_matplotlib_say_what_to_install(monkeypatch):

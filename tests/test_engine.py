@@ -84,8 +84,8 @@ def test_moving_average_of_the_weights(tmp_path):
 
 @pytest.mark.usefixtures("eagerly")
 def test_float16_scales_the_loss_and_leaves_out_what_overflows():
-    trained = engine(precision="float16")
-    scale, good, _ = trained.state().values()
+    trained = engine(precision="float16", ema=0.5)
+    scale, good, *_ = trained.state().values()
     scale.assign(2.0**40), good.assign(7)
     before = replicas.weights(trained)
     totals = train(trained, BATCHES[:1])
@@ -93,6 +93,7 @@ def test_float16_scales_the_loss_and_leaves_out_what_overflows():
     np.testing.assert_array_equal(replicas.weights(trained), before)
     assert (float(np.asarray(scale)), int(np.asarray(good))) == (2.0**39, 0)
     assert (trained.step, int(trained.optimizer.iterations)) == (1, 0)
+    assert not int(np.asarray(trained.state()["ema_updates"]))
     scale.assign(1024.0)
     good.assign(1999)
     totals = train(trained, BATCHES[:1])
@@ -103,6 +104,14 @@ def test_float16_scales_the_loss_and_leaves_out_what_overflows():
     assert (trained.step, int(trained.optimizer.iterations)) == (2, 1)
     scale.assign(1.0), good.assign(1)
     assert not trained.overflows
+    two = "optimizer=multistep_adam,optimizer_multistep_accumulate_steps=2"
+    half, single = (engine(two, precision=each) for each in ("float16", "float32"))
+    half._train_step.loss_multiplier = 2.0
+    for factor in (2.0**100, 1024.0):  # the first overflows
+        half.state()["loss_scale"].assign(factor)
+        totals = train(half, BATCHES[:2])
+    wanted = 2 * train(single, BATCHES[:2]).gradient_norm
+    assert (half.step, totals.gradient_norm) == (4, pytest.approx(wanted, rel=0.02))
 
 
 @pytest.mark.usefixtures("eagerly")
@@ -169,7 +178,9 @@ def test_rematerialised_layers_give_the_same_gradients():
     def gradients(remat, xla=False):
         trained = engine(DROPOUT, remat=remat)
         step = TrainStep(trained.model, trained.optimizer, seed=1, xla=xla)
-        layer, calls = trained.model.decoder.layer_0.ffn, []
+        stacks, calls = (trained.model.encoder, trained.model.decoder), []
+        assert not remat or len({int(each.mask_seed.state[0]) for each in stacks}) == 2
+        layer = stacks[1].layer_0.ffn
         call = layer.call
         layer.call = lambda *args, **kwargs: calls.append(1) or call(*args, **kwargs)
         found, sums = step.forward_backward(batch)
@@ -294,11 +305,13 @@ def test_the_learning_rate_counts_steps():
 
 
 @pytest.mark.usefixtures("eagerly")
-def test_the_batches_of_an_update_are_counted_and_recorded(toy_dir, tmp_path):
+def test_the_batches_of_an_update_are_counted_and_recorded(toy_dir, tmp_path, monkeypatch):
+    monkeypatch.setattr(type(PROBLEM), "loss_multiplier", 2.0)
     hp = toy.hparams(num_hidden_layers=1, hidden_size=16, batch_size=128, tokens_per_update=300)
     trainer = test_trainer.trainer(toy_dir / "data", tmp_path / "run", 2, hp)
     trainer.run()
     assert (number := trainer.update_size.batches) > 1
+    assert trainer.engine._train_step.loss_multiplier == 2
     assert trainer._progress.steps_per_epoch == trainer.batches.batches_per_epoch / number
     assert int(trainer.engine.optimizer.iterations) == 2
     assert any("batches per update, about 2" in line for line in trainer.description())

@@ -353,8 +353,9 @@ def test_losses_of_layers_count(compiled):
     assert type(model).joins_loss.fget(model)
     own = type("Own", (t2t.Transformer,), {"compute_loss": lambda *_, **__: 0})
     assert not own(model.hp, source_vocab_size=9, target_vocab_size=9).joins_loss
-    narrow = t2t.Transformer(model.hp, source_vocab_size=9, target_vocab_size=9, dtype="bfloat16")
-    assert not narrow.joins_loss
+    for dtype in ("bfloat16", "mixed_float16"):
+        narrow = t2t.Transformer(model.hp, source_vocab_size=9, target_vocab_size=9, dtype=dtype)
+        assert not narrow.joins_loss
 
 
 def test_a_classifier_takes_labels_of_one_or_two_axes():

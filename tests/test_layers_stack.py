@@ -102,6 +102,14 @@ def test_a_subclass_brings_its_own_attention():
     np.testing.assert_allclose(weights, np.full((2, 2, 5, 5), 1 / 5), rtol=1e-6)
 
 
+def test_add_loss_has_no_gradient_with_remat():
+    encoder = layers.TransformerEncoder(num_layers=1, remat=True, **SMALL)
+    encoder.build(X.shape)
+    encoder.layer_0.ffn.activity_regularizer = keras.regularizers.L2()
+    with pytest.raises(Exception, match="remat to False"):
+        encoder(X, training=True)
+
+
 class OwnAttention(layers.MultiHeadAttention):
     """Its queries have a bias and an activation."""
 

@@ -65,6 +65,12 @@ def test_feed_forward_dropout_acts_between_the_matrices_in_training_only():
     assert layer(x, training=True)[0, 0, 0] < 0
 
 
+def test_dropout_of_a_user_s_own_comes_after_relu(monkeypatch):
+    monkeypatch.setattr(layers.Dropout, "call", lambda self, x, training=False: x + 1)
+    layer = layers.FeedForward(filter_size=40, dropout=0.25, kernel_initializer="ones")
+    assert layer(-np.ones((1, 1, 1)), training=False)[0, 0, 0] == 40
+
+
 def normalised(x, epsilon=1e-6):
     x = x.astype(float)
     centred = x - x.mean(-1, keepdims=True)

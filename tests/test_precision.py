@@ -122,7 +122,14 @@ def test_an_export_keeps_the_kernels_of_other_layers(tmp_path):
     np.testing.assert_allclose(found["probabilities"][:1], wanted, rtol=0.1)
 
 
+class Thrice(keras.layers.Dense):
+    def call(self, inputs, training=None):
+        return 3 * super().call(inputs)
+
+
 def test_changed_weights_are_quantized_again():
+    own = Thrice(3, use_bias=False, dtype=EightBits())  # not, as its call is its own
+    np.testing.assert_allclose(precision.dense(own, np.eye(4)), 3 * own.kernel)
     layer = keras.layers.Dense(3, dtype=EightBits())
     layer.build((None, 4))
     x = np.ones((2, 4), "float32")
@@ -166,6 +173,8 @@ def test_a_copy_of_a_model_in_8_bits(again):
     np.testing.assert_allclose(copied(batch), wanted(batch), rtol=1e-5)
     copied.set_weights([2 * weight for weight in copied.get_weights()])
     assert np.abs(copied(batch) - wanted(batch)).max() > 0.1
+    model.decoder.layers[0].ffn.conv1.activation = keras.ops.square
+    np.testing.assert_allclose(in_precision(model, "float32")(batch), model(batch), rtol=1e-5)
 
 
 def test_refused(model, monkeypatch):

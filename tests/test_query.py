@@ -214,6 +214,8 @@ def test_server_that_takes_too_long():
         silent.bind(("127.0.0.1", 0))
         silent.listen()
         address = f"127.0.0.1:{silent.getsockname()[1]}"
+        flags = (f"--server=http://{address}", "--servable_name=x", "--timeout_secs=1")
+        assert "within 1 seconds" in toy.complaint(toy.command("query", *flags))
         start = time.perf_counter()
         message = r"sent no TensorFlow Serving answer within 0\.3 seconds \(--timeout_secs"
         for server in (address, f"http://{address}"):
@@ -385,6 +387,8 @@ def test_command_translates_once_and_each_line_of_standard_input(grpc_address, r
     lines = done.stdout.split("\n")
     assert [line.split("\t")[0] for line in lines] == ["ba", "", "eßürG", "x" * 101, ""]
     assert done.stderr == "too long: only the first part is translated\n"
+    done = output(rest_address, "--signature_name=choosy", "--inputs_once=a\nb")
+    assert done.stdout == "a b\t0.000\n"
 
 
 def test_rest_needs_no_tensorflow(rest_address):
@@ -400,7 +404,12 @@ def test_rest_needs_no_tensorflow(rest_address):
 def test_command_takes_t2ts_flags_for_t2ts_signature(versions, tmp_path):
     data = (f"--problem={toy.PROBLEM}", f"--data_dir={toy.generate(tmp_path)}")
     model = (f"--saved_model={versions / '9'}", "--timeout_secs=5", "--inputs_once=a")
-    assert toy.ran("query", *model, *data).stdout.startswith("a\t-")
+    done = toy.ran("query", *model, *data)
+    assert done.stdout.startswith("a\t-")
+    assert done.stderr == "ignoring --timeout_secs: a SavedModel is called in this process\n"
+    home = {**os.environ, "HOME": str(versions)}
+    done = toy.ran("query", "--saved_model=~/10", "--inputs_once=", *data, env=home, input="a\n")
+    assert done.stdout.startswith("\t-0") and "ignoring --problem, --data_dir: " in done.stderr
 
 
 class Lines(io.TextIOWrapper):
@@ -416,10 +425,10 @@ class Lines(io.TextIOWrapper):
 
 def test_what_is_typed_goes_on_after_a_mistake(versions, monkeypatch, capsys):
     client = TextClient(SavedModel(str(versions / "10")), "choosy")
-    monkeypatch.setattr(sys, "stdin", Lines(b"a\nno\nb\n", typed=True))
+    monkeypatch.setattr(sys, "stdin", Lines(b"a\tc\nno\nb\n", typed=True))
     answer_lines(client)
     out, err = capsys.readouterr()
-    assert out.replace("> ", "") == "a\t0.000\nb\t0.000\n"
+    assert out.replace("> ", "") == "a c\t0.000\nb\t0.000\n"
     assert "Not no." in err
     monkeypatch.setattr(sys, "stdin", Lines(b"a\nno\nb\n", typed=False))
     with pytest.raises(UserError, match="Not no"):
@@ -448,8 +457,9 @@ def test_escapes_of_a_translation_do_not_reach_a_terminal(versions):
         (["--saved_model=/nowhere"], "/nowhere cannot be loaded as an export of t2t-keras-export"),
         (["--server=localhost:1", "--servable_name=x", "--timeout_secs=0"], "timeout_secs"),
         (["--server=localhost:1", "--servable_name=x", "--data_dir=d"], "--problem is missing"),
+        (["--server=localhost:1", "--servable_name=x", f"--problem={toy.PROBLEM}"], "--data_dir is missing"),
     ],
-)
+)  # fmt: skip
 def test_command_says_what_is_wrong(arguments, words):
     assert words in toy.complaint(toy.command("query", *arguments))
 

@@ -134,11 +134,9 @@ def test_what_matters_in_training_alone_does_not_keep_a_model_from_decoding(tmp_
         ("hidden_size", 2**30, 16),
         ("filter_size", 2**30, 8),
         ("attention_key_channels", 2**30, 16),
-        ("num_hidden_layers", 3000, 2),
-        ("num_decoder_layers", 3000, 2),
+        *[(f"num_{part}_layers", 3000, 2) for part in ("hidden", "decoder")],
         ("vocab_divisor", 2**30, 8190),
-        ("source_vocab_size", 2**31 - 1, 8190),
-        ("target_vocab_size", 2**31 - 1, 8190),
+        *[(f"{side}_vocab_size", 2**31 - 1, 8190) for side in ("source", "target")],
     ],
 )
 def test_what_is_larger_than_the_checkpoint_is_not_built(name, value, there, tmp_path, monkeypatch):

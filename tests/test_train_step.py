@@ -13,6 +13,7 @@ from test_transformer import SOURCE, TARGETS, padded
 
 from t2t_keras.data.records import pack
 from t2t_keras.training import TrainStep
+from t2t_keras.training.train_step import PhiloxKeepMask, mask_seeds
 
 BATCH = {"inputs": SOURCE, "targets": TARGETS}
 NO_DROPOUT = "layer_prepostprocess_dropout=0.0,attention_dropout=0.0,relu_dropout=0.0"
@@ -32,11 +33,18 @@ def assert_moves(model, wanted, batch=BATCH):
     return sums
 
 
-def test_moves_by_the_gradient_of_the_mean_over_tokens():
+def test_moves_by_the_gradient_of_the_mean_over_tokens(refused):
     model = small_model(NO_DROPOUT)
     sums = assert_moves(model, gradients(model, BATCH))
     assert sums[1:3] == (np.sum(TARGETS != 0), np.sum(SOURCE != 0))
     assert float(sums.loss) > 0 and sums.positions == SOURCE.size + TARGETS.size
+    model.softmax.table.constraint = keras.constraints.NonNeg()
+    plain_step(model).update(BATCH)
+    assert model.softmax.table.numpy().min() == 0
+    step = plain_step(model)
+    step.variables.pop()  # as if the last part was built by the call in the step
+    with refused("too late for this training"):
+        step.update(BATCH)
 
 
 @pytest.mark.usefixtures("eagerly")
@@ -69,6 +77,9 @@ def test_dropout_is_repeated_by_seed_and_step():
     assert losses(3) == pytest.approx(first, rel=1e-6)
     assert losses(2, start=1) == pytest.approx(first[1:], rel=1e-6)  # as after a restart
     assert losses(1, seed=1)[0] != pytest.approx(first[0], rel=1e-3)
+    masks = [PhiloxKeepMask(mask_seeds(0, step)) for step in range(2)]
+    drawn = [each([64], 0.5).numpy().tobytes() for each in masks for _ in range(3)]
+    assert len(set(drawn)) == 6  # every call its own, too
 
 
 def packed_toy(count, length):

@@ -254,19 +254,25 @@ def test_dropout_sites_of_a_step():
     calls = []
 
     def keep_all(shape, rate):
-        calls.append((len(shape), rate))
+        calls.append((len(shape), rate, int(shape[1]) == 1))
         return tf.ones(shape, tf.bool)
 
     model = small_model(
         "num_encoder_layers=1,num_decoder_layers=2,layer_prepostprocess_dropout=0.1,"
-        "attention_dropout=0.2,relu_dropout=0.3"
+        "attention_dropout=0.2,relu_dropout=0.3,layer_prepostprocess_dropout_broadcast_dims=1"
     )
     with t2t.layers.keep_mask_scope(keep_all):
         model(INPUTS)
         assert not calls  # in training only
         model(INPUTS, training=True)
     sublayers, attentions, networks = 2 + 2 * 3, 1 + 2 * 2, 1 + 2
-    assert calls.count((3, 0.1)) == sublayers + 2
-    assert calls.count((4, 0.2)) == attentions
-    assert calls.count((3, 0.3)) == networks  # of one matrix
+    assert calls.count((3, 0.1, True)) == sublayers
+    assert calls.count((3, 0.1, False)) == 2  # where no axis is shared
+    assert calls.count((4, 0.2, False)) == attentions
+    assert calls.count((3, 0.3, False)) == networks  # of one matrix
     assert len(calls) == sublayers + 2 + attentions + networks
+    with t2t.layers.keep_mask_scope(lambda shape, rate: tf.zeros(shape, tf.bool)):
+        found = [model(INPUTS, training=True), model.encode(SOURCE, training=True)]
+        found += [model.encode(SOURCE, training=True, segments=SOURCE, position=SOURCE)]
+    for output in found:  # nothing is left, of positions neither
+        assert np.ptp(output, axis=(0, 1)).max() == 0

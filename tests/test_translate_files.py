@@ -342,6 +342,7 @@ def test_corpora_by_a_flag_with_tags_that_are_pieces(tmp_path):
     assert {"<2de>", "<2fr>"} <= {encoder.subtoken(i) for i in encoder.encode("<2de> a <2fr>")}
     note = json.loads((tmp_path / "data" / NOTE).read_text())
     assert note["train"]["from"].endswith("b.train.t (weight 1, <2fr>)")
+    assert "--vocab_size=100" in str(note)
     problem = registry.problem("translate_files")
     listed[1]["weight"] = 2
     problem.use_corpora(read(tmp_path, listed), 100, "bpe")
@@ -440,6 +441,7 @@ def test_a_dataset_by_name_and_flags(dataset, tmp_path):
         (["--train_files=a", "--dev_files=c,d"], "--train_files takes 2 items, separated by commas"),
         (["--dev_files=a,b", "--tfds=x"], "--dev_files and --tfds are both given"),
         (["--train_files=a,b", "--dev_files=c,d", "--languages=en,de"], "--languages needs --tfds"),
+        (["--corpora=x", "--tfds=y"], "--tfds and --corpora are both given: leave one out"),
         (["--corpora=x", "--clean_copies"], "--clean_copies and --corpora are both given: each corpus is cleaned"),
         (["--tfds=x", "--tfds_splits=train"], "--tfds_splits takes 2 or 3 items"),
         ([], "translate_files has no source: give --train_files="),

@@ -160,7 +160,8 @@ class Stack(TransformerLayer):
         self.remat = remat
         self.mask_seed = None
         if remat:  # Python's state seeds it without a draw: initial weights are as without remat
-            seed = random.Random(repr(random.getstate())).randrange(2**31)
+            kind = type(self).__name__  # other masks in the decoder than in the encoder
+            seed = random.Random(repr((kind, random.getstate()))).randrange(2**31)
             self.mask_seed = keras.random.SeedGenerator(seed)
 
     def build(self, x_shape, *memory_shape):
@@ -172,7 +173,8 @@ class Stack(TransformerLayer):
         self.last_preprocess = self.process("last_preprocess", self.preprocess_sequence)
         self.last_preprocess.build(x_shape)
         attentions = [layer.self_attention for layer in self.layers]
-        # True if self-attention depends on the distance between query and key, besides the mask.
+        attentions += [layer.encdec_attention for layer in self.layers if layer.has_memory]
+        # True if attention depends on the distance between query and key, besides the mask.
         self.needs_positions = self.proximity_bias or any(
             each.needs_positions or each.max_relative_position > 0 for each in attentions
         )
@@ -201,9 +203,13 @@ class Stack(TransformerLayer):
                 **({} if caches is None else {"cache": caches[i]}),
                 **own,
             )
-            if self.remat and training and not return_attention_weights:
+            remat = self.remat and training and not return_attention_weights
+            before = remat and len(layer.losses)
+            if remat:
                 call = rematerialised(call, self.mask_seed)
             x = call(x) if memory is None else call(x, memory)
+            if remat and len(layer.losses) > before:
+                raise UserError("add_loss has no gradient with remat: set remat to False.")
             if return_attention_weights:
                 x, *weights = x
                 all_weights.append(weights)
@@ -480,7 +486,11 @@ class TransformerDecoder(Stack):
                 queries = shape_of(x)[1]
                 distance = distances(queries, shape_of(cache.kept[0]["k"])[2] + queries)
             own_mask = AttentionMask(bias=cache.bias, distance=distance)
-            memory_attention_mask = AttentionMask(bias=cache.memory_bias)
+            of_memory = None
+            if memory is not None and distance is not None and x.shape[1] != 0:
+                # Of the first key, which is at 0, to the query; then of the memory's.
+                of_memory = distance[:, :1] + ops.arange(shape_of(memory)[1], dtype="int32")
+            memory_attention_mask = AttentionMask(bias=cache.memory_bias, distance=of_memory)
             for layer in self.layers:
                 cache.require(layer)
             none = [None] * self.num_layers

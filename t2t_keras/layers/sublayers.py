@@ -90,14 +90,21 @@ class NamedArguments(keras.layers.Layer):
 
     def __init_subclass__(cls, **kwargs):
         super().__init_subclass__(**kwargs)
-        own = [*inspect.signature(cls.call).parameters.values()] if "call" in vars(cls) else []
-        if any(p.kind is p.VAR_KEYWORD for p in own):
-            named = [p for p in own if p.kind not in (p.VAR_POSITIONAL, p.VAR_KEYWORD)]
+        calls = [vars(each)["call"] for each in cls.__mro__ if "call" in vars(each)]  # mixins', too
+        named, first = list[inspect.Parameter](), 0
+        for call in calls:
+            own = [*inspect.signature(call).parameters.values()]
+            given = [p for p in own if p.kind not in (p.VAR_POSITIONAL, p.VAR_KEYWORD)]
             names = {p.name for p in named}
-            first = sum(p.default is p.empty for p in named)  # `self`, and x under any name
-            others = [*inspect.signature(super(cls, cls).call).parameters.values()][first:]
-            named += [p for p in others if p.name not in names]
-            cls.call.__signature__ = inspect.Signature(sorted(named, key=lambda p: p.kind))
+            named += [p for p in given[first:] if p.name not in names]
+            first = max(first, sum(p.default is p.empty for p in given))  # `self`, x under any name
+            if all(p.kind is not p.VAR_KEYWORD for p in own):
+                if call is not calls[0]:
+                    named.sort(key=lambda p: (p.kind, p.default is not p.empty))
+                    # A function of its own: a mixin's may be that of other classes, too.
+                    cls.call = functools.wraps(calls[0])(lambda *a, **named: calls[0](*a, **named))
+                    cls.call.__signature__ = inspect.Signature(named)
+                break
 
 
 class SettingsLayer(NamedArguments):
@@ -273,8 +280,7 @@ class FeedForward(SettingsLayer):
             y = relu_of_dropped(x1, self.dropout.mask(x1))
             scale = 1.0 / (1.0 - self.dropout.rate)
         else:
-            y = self.dropout(x1, training=training)
-            y = ops.relu(y) if is_relu else y  # the same after dropout as before it
+            y = self.dropout(ops.relu(x1) if is_relu else x1, training=training)
         y = dense(self.conv2, y, scale)
         known = all(x.shape[1:])  # in a decoding step: -1 then needs no operation
         return ops.reshape(y, (-1, *x.shape[1:]) if known else shape_of(x))

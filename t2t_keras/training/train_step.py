@@ -18,6 +18,7 @@ import numpy as np
 import tensorflow as tf
 
 from t2t_keras.checkpoints.names import trainable_names
+from t2t_keras.errors import UserError
 from t2t_keras.ids import PAD_ID
 from t2t_keras.layers import keep_mask_scope
 from t2t_keras.open_graph import open_graph
@@ -148,6 +149,9 @@ class TrainStep:
     def _gradients_and_sums(self, batch, seeds):
         with tf.GradientTape() as tape, keep_mask_scope(PhiloxKeepMask(seeds)):
             loss, tokens = self.model.training_sums(batch)
+            if len(self.model.trainable_variables) != len(self.variables):
+                late = "a layer was built by its first call, too late for this training"
+                raise UserError(f"{late}: build it in `build`, or call the model once before.")
             scaled = loss = loss * self.loss_multiplier
             if self.loss_scale is not None:
                 scaled = loss * self.loss_scale.scale.value
@@ -210,6 +214,9 @@ class TrainStep:
         else:
             for gradient, variable in zip(gradients, self.variables, strict=True):
                 self.optimizer.update_step(gradient, variable, learning_rate)
+        for variable in self.variables:
+            if variable.constraint is not None:
+                variable.assign(variable.constraint(variable))
         if self.average is not None:
             self.average.update()
 
