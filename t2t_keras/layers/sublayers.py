@@ -102,7 +102,7 @@ class NamedArguments(keras.layers.Layer):
                 if call is not calls[0]:
                     named.sort(key=lambda p: (p.kind, p.default is not p.empty))
                     # A function of its own: a mixin's may be that of other classes, too.
-                    cls.call = functools.wraps(calls[0])(lambda *a, **named: calls[0](*a, **named))
+                    cls.call = functools.wraps(calls[0])(lambda *args, **kw: calls[0](*args, **kw))
                     cls.call.__signature__ = inspect.Signature(named)
                 break
 
