@@ -41,9 +41,9 @@ def in_precision(model, precision: str):
     copy = type(model).from_config(config)
     for ours, theirs in zip(copy.weights, model.weights, strict=True):
         ours.assign(ops.cast(theirs, ours.dtype))
-    given = dict(_parts(model))
+    given = dict(_parts(model))  # activations may have been set once a layer was built
     for path, part in _parts(copy):
-        if isinstance(part, keras.layers.Dense):  # a user may have given it to a built layer
+        if isinstance(part, keras.layers.Dense):
             part.activation = given.get(path, part).activation
     return copy
 

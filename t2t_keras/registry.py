@@ -74,8 +74,7 @@ def hparams(spec: str, overrides: str = "") -> HParams:
         )
     name, changes = names[0], [item for item in items if "=" in item]
     if name not in _sets:
-        note = f"{len(_sets)} are registered; load the package of another with --t2t_usr_dir"
-        raise t2t_names.unknown("hparams set", name, _sets, note)
+        raise t2t_names.unknown("hparams set", name, _sets, f"{len(_sets)} are registered")
     hp = _sets[name]()
     if not isinstance(hp, HParams):
         raise UserError(f"hparams set {name!r} must return an HParams, got {type(hp).__name__}")
@@ -143,7 +142,7 @@ def problem(name: str) -> Any:
         base, reverses, copies = _without_suffixes(_aliases[base])
         was_reversed, was_copy = was_reversed != reverses, was_copy or copies
     if base not in _problems:
-        note = f"{len(_problems)} are registered; load the package of another with --t2t_usr_dir"
+        note = f"{len(_problems)} are registered"
         raise t2t_names.unknown("problem", base, [*_problems, *_aliases], note)
     return _problems[base](was_reversed=was_reversed, was_copy=was_copy)
 
@@ -234,7 +233,7 @@ def require_fit(problem: Any, model: Any) -> None:
 def require_model(name: str) -> None:
     """Raises a `UserError` unless a model of that name is registered."""
     if name not in _models:
-        note = f"Registered: {', '.join(list_models())}; load the package of another with --t2t_usr_dir"
+        note = f"Registered: {', '.join(list_models())}"
         raise t2t_names.unknown("model", name, _models, note)
 
 

@@ -55,6 +55,7 @@ def unknown(kind: str, name: str, ours: Iterable[str], note: str) -> UserError:
     """Returns the error for an unknown name: T2T's reason, or the nearest name and a note."""
     if reason := why_absent(kind, name):
         return UserError(f"{kind} {name!r} of tensor2tensor is not supported: {reason}")
+    note += "; load the package of another with --t2t_usr_dir"
     return UserError(f"unknown {kind} {name!r}.{nearest(name, [*ours, *names(kind)])} {note}")
 
 

@@ -187,6 +187,12 @@ def _counts_path(data_dir: PathLike, name: str, split: str) -> Path:
     return Path(data_dir) / f"counts.{name}-{split}.json"
 
 
+def with_reasons(dropped: Counter[str]) -> str:
+    """Returns how many samples were left out, and why, such as "3 (2 empty, 1 not UTF-8)"."""
+    reasons = ", ".join(f"{n:,} {reason}" for reason, n in dropped.most_common())
+    return f"{dropped.total():,} ({reasons})"
+
+
 def describe_split(data_dir: PathLike, name: str, split: str, index: SplitIndex) -> list[str]:
     """Returns lines that describe a split: its files, the pairs kept and left out, its ids."""
     counts = read_counts(data_dir, name, split)
@@ -194,8 +200,7 @@ def describe_split(data_dir: PathLike, name: str, split: str, index: SplitIndex)
     more = f" to {last[-14:]}" if len(index.paths) > 1 else ""
     lines = [f"  {split}: {len(index.sizes):,} examples in {first}{more}"]
     if counts is not None and counts.dropped.total():
-        reasons = ", ".join(f"{n:,} {reason}" for reason, n in counts.dropped.most_common())
-        lines.append(f"    left out: {counts.dropped.total():,} ({reasons}), kept: {counts.kept:,}")
+        lines.append(f"    left out: {with_reasons(counts.dropped)}, kept: {counts.kept:,}")
     sides = [
         f"{int(lengths.sum(dtype=np.int64)):,} {side} ({lengths.mean():.1f} per pair)"
         for side, lengths in index.lengths.items()

@@ -10,7 +10,7 @@ import tensorflow as tf
 
 from t2t_keras import registry
 from t2t_keras.data import reading, text_problem
-from t2t_keras.data.generation import samples_by_split
+from t2t_keras.data.generation import samples_by_split, with_reasons
 from t2t_keras.data.problem import DatasetSplit, shards_by_split
 from t2t_keras.data.text_problem import PathLike, Text2ClassProblem, Text2TextProblem
 from t2t_keras.errors import UserError, explained, warn
@@ -145,8 +145,7 @@ class TextBatches(reading.SplitBatches):
                 raise UserError(f"The {self._split} text of {self._problem.name} has become empty.")
             if not chunk:
                 if is_first and dropped:
-                    reasons = ", ".join(f"{n:,} {reason}" for reason, n in dropped.most_common())
-                    warn(f"left out of the training text: {dropped.total():,} ({reasons})")
+                    warn(f"left out of the training text: {with_reasons(dropped)}")
                 return
             texts = [
                 [(prefixes.get(side, "") + sample[side]).encode() for sample in chunk]

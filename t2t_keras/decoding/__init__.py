@@ -30,7 +30,7 @@ if keras.backend.backend() == "tensorflow":
 else:
 
     def __getattr__(name: str):  # `t2t_keras.load` asks for these, too
-        if name[:1].isupper() or name == "score":
+        if name in ("Classifier", "Ensemble", "PairScorer", "Translator", "score"):
             got = f"got KERAS_BACKEND={keras.backend.backend()}"
             raise UserError(f"translators, scores and t2t_keras.load need TensorFlow, {got}.")
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -488,7 +488,7 @@ class TransformerDecoder(Stack):
             own_mask = AttentionMask(bias=cache.bias, distance=distance)
             of_memory = None
             if memory is not None and distance is not None and x.shape[1] != 0:
-                # Of the first key, which is at 0, to the query; then of the memory's.
+                # The first key is at 0, as the memory's is, so its distance gives the query's place.
                 of_memory = distance[:, :1] + ops.arange(shape_of(memory)[1], dtype="int32")
             memory_attention_mask = AttentionMask(bias=cache.memory_bias, distance=of_memory)
             for layer in self.layers:
