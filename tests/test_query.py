@@ -287,8 +287,8 @@ def test_an_answer_of_another_shape(outputs, message, refused):
 def test_ids_that_are_none_are_not_answered(wrong):
     encoder = SimpleNamespace(encode=lambda text: [5], decode=str, vocab_size=10)
     outputs = {"outputs": [[[wrong]]], "scores": [[1]]}
-    encoders = {"inputs": encoder, "targets": encoder}
-    client = TextClient(answering(outputs, "input", "outputs"), encoders=encoders)
+    client = TextClient(answering(outputs, "input", "outputs"), encoders={"targets": encoder})
+    assert b"targets" in client._examples(["x"])[0]  # a language model has no inputs
     with pytest.raises(UserError, match="the answer lacks outputs and scores for 1 texts: "):
         client.translate(["x"])
     outputs["outputs"] = [[[5, 12, 1]]]  # 12: of `vocab_divisor`

@@ -14,8 +14,6 @@ from absl import flags
 
 from t2t_keras.cli import app, t2t as commands
 
-SCRIPTS = Path(__file__).parent / "data" / "t2t_scripts"
-
 
 @pytest.fixture
 def parsed(monkeypatch, capsys):
@@ -68,12 +66,16 @@ def test_overrides_and_old_names(parsed):
     assert parsed("t2t-datagen --problem=x") == [] and flags.FLAGS.problem == ["a"]  # parsed once
 
 
-def test_hparams_of_a_decoder_say_how_it_samples(parsed):
-    parsed("t2t-decoder --hparams=sampling_temp=2,a=1 --decode_hparams=beam_size=1")
+def test_hparams_of_a_decoder_say_how_it_samples(parsed, tmp_path):
+    given = "--hparams=sampling_temp=2,a=1 --decode_hparams=beam_size=1"
+    parsed(f"t2t-decoder --output_dir={tmp_path} {given}")
     read = functools.partial(map, flags.FLAGS.__getattr__, ("hparams", "decode_hparams"))
     found = []
     commands._on_trained_model(lambda: found.extend(read()))
-    assert found == ["a=1", "sampling_temp=2,beam_size=1"]
+    (tmp_path / "hparams.json").write_text('{"sampling_keep_top_k": 3}')
+    commands._on_trained_model(lambda: found.extend(read()))
+    both = "sampling_temp=2,beam_size=1"
+    assert found == ["a=1", both, None, f"sampling_keep_top_k=3,{both}"]
     assert [*read()] == ["sampling_temp=2,a=1", "beam_size=1"]
 
 
@@ -93,8 +95,7 @@ def test_another_action_is_an_error_and_our_own_commands_are_strict(line, messag
 
 def ran(line, cwd):
     by_graphs = line.startswith(("t2t-exporter", "t2t-trainer", "t2t-translate-all"))
-    done = toy.succeeded(toy.forked(shlex.split(line), cwd=cwd, eagerly=not by_graphs))
-    return done
+    return toy.succeeded(toy.forked(shlex.split(line), cwd=cwd, eagerly=not by_graphs))
 
 
 @pytest.fixture(scope="module")
@@ -134,7 +135,8 @@ def test_decoder_bleu_and_exporter(trained):
     given = f"--problem={toy.PROBLEM} --data_dir=data --model=transformer --output_dir=run"
     line = f"t2t-decoder {given} --hparams_set=transformer_big --decode_from_file=inputs"
     line += " --decode_to_file=outputs --decode_hparams=beam_size=1,extra_length=1"
-    done = ran(f"{line} --hparams=num_heads=2 --keep_timestamp", trained)
+    shutil.copytree(trained / "run", trained / "bare", ignore=shutil.ignore_patterns("*.json"))
+    done = ran(f"{line} --hparams=num_heads=2 --keep_timestamp --checkpoint_path=bare", trained)
     assert "ignoring --hparams: run/hparams.json has the settings" in done.stderr
     assert len((trained / "outputs").read_text().splitlines()) == 3
     done = ran("t2t-bleu --translation=inputs --reference=inputs", trained)
@@ -145,7 +147,7 @@ def test_decoder_bleu_and_exporter(trained):
 
 def test_scripts_that_call_main(tmp_path):
     """One assigns T2T's flags, has flags of its own and runs commands twice; one is as T2T's example."""
-    shutil.copytree(SCRIPTS, tmp_path, dirs_exist_ok=True)
+    shutil.copytree(Path(__file__).parent / "data" / "t2t_scripts", tmp_path, dirs_exist_ok=True)
     others = "--data_dir=data --output_dir=run --hparams_set=transformer_test --eval_steps=1"
     for script, given, said in (
         ("own_flags.py", "--mine=x --vocab_size=7 --tmp_dir=t", "flags x 7 1\n"),

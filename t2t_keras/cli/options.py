@@ -145,9 +145,11 @@ def trained_model(path: str | None = None):
     load_user_directory()
     settings = hparams(needed=False)
     import_tensorflow()
-    from t2t_keras.trained_model import TrainedModel
+    from t2t_keras import checkpoints, trained_model as trained
 
-    return TrainedModel(
+    if not settings and "problems" in FLAGS and FLAGS.checkpoint_path and FLAGS.output_dir:
+        settings, _ = checkpoints.read_settings(required("output_dir"))  # as T2T's t2t-decoder
+    return trained.TrainedModel(
         [path] if path else checkpoint_paths(),
         problem=FLAGS.problem,
         data_dir=directory("data_dir"),

@@ -88,10 +88,15 @@ def _on_trained_model(runs: Callable[[], None]) -> None:
     FLAGS.hparams = ",".join(item for item in items if item not in sampling) or None
     FLAGS.decode_hparams = ",".join([*sampling, *filter(None, [FLAGS.decode_hparams])])
     path = os.path.expanduser(FLAGS.checkpoint_path or FLAGS.model_dir or FLAGS.output_dir or "")
-    folder = path if os.path.isdir(path) else os.path.dirname(path)
-    if os.path.exists(os.path.join(folder, "hparams.json")):
+    folders = path if os.path.isdir(path) else os.path.dirname(path), FLAGS.output_dir or path
+    recorded = (os.path.join(os.path.expanduser(each), "hparams.json") for each in folders)
+    if found := next(filter(os.path.exists, recorded), None):
         if FLAGS.hparams:
-            options.warn_unused(f"{folder}/hparams.json has the settings", "hparams")
+            options.warn_unused(f"{found} has the settings", "hparams")
         FLAGS.hparams_set = FLAGS.hparams = None
+        theirs = load("files").read_json(found)
+        if options.decode_settings().beam_size == 1:  # T2T's beam search does not sample
+            sampling = [f"{n}={value}" for n, value in theirs.items() if n.startswith("sampling_")]
+            FLAGS.decode_hparams = ",".join([*sampling, FLAGS.decode_hparams])
     runs()
     FLAGS.hparams_set, FLAGS.hparams, FLAGS.decode_hparams = given

@@ -116,9 +116,10 @@ class TextClient:
     def _examples(self, texts: Sequence[str | bytes]) -> list[bytes]:
         from t2t_keras.data import records
 
-        encode = self.encoders["inputs"].encode
-        ids = [[*encode(_bytes(text).decode("utf-8", "ignore").strip()), EOS_ID] for text in texts]
-        rows = records.serialize(records.columns({"inputs": ids}))
+        side, end = ("inputs", [EOS_ID]) if "inputs" in self.encoders else ("targets", [])
+        encode = self.encoders[side].encode
+        ids = [[*encode(_bytes(text).decode("utf-8", "ignore").strip()), *end] for text in texts]
+        rows = records.serialize(records.columns({side: ids}))
         return [rows.values[a:b].tobytes() for a, b in itertools.pairwise(rows.starts)]
 
     def _text(self, hypothesis) -> str:

@@ -72,7 +72,8 @@ class HParams:
 
     def to_json(self, **kwargs: Any) -> str:
         """Returns the values as a JSON object, without functions; takes what `json.dumps` does."""
-        return json.dumps({n: v for n, v in vars(self).items() if not callable(v)}, **kwargs)
+        own = {n: v for n, v in vars(self).items() if n not in ("problem", "problem_hparams")}
+        return json.dumps({n: v for n, v in own.items() if not callable(v)}, **kwargs)
 
     def parse_json(self, values_json: str) -> HParams:
         """Applies the values of a JSON object."""
@@ -310,12 +311,13 @@ class NotebookModel:
             target_vocab_size=p.vocab_size["targets"],
             target_space_id=p.target_space_id,
         )
+        self._sampling = {n: v for n, v in hparams.values().items() if n.startswith("sampling_")}
         self._restored: str | None = None
 
     def __call__(self, features: Mapping[str, Any]) -> tuple[Any, dict[str, Any]]:
         """Returns logits [B, T, 1, 1, V], and the "training" loss, for ids [B, T, 1, 1] or fewer axes."""
         inputs = {side: _ids(features[side]) for side in ("inputs", "targets") if side in features}
-        logits = self._with_weights()(inputs)
+        logits = self._with_weights(features)(inputs)
         loss, tokens = self.model.loss_sums(logits, inputs["targets"])
         return logits[:, :, None, None], {"training": loss / tokens}
 
@@ -335,19 +337,16 @@ class NotebookModel:
         from t2t_keras import decoding
 
         ids = _ids(features["inputs" if "inputs" in features else "targets"])
-        found, scores = decoding.beam_search(
-            self._with_weights(),
-            ids,
-            beam_size=beam_size,
-            alpha=alpha,
-            extra_length=decode_length,
-            top_beams=top_beams,
-        )
-        if top_beams == 1:
-            found, scores = found[:, 0], scores[:, 0]
-        return {"outputs": found, "scores": scores}
+        sampling = self._sampling if beam_size == 1 else {}  # T2T's beam search does not sample
+        options = decoding.DecodeSettings(beam_size, alpha, decode_length, **sampling)
+        model, seed = self._with_weights(features), random.getrandbits(32)
+        found = decoding.search(model, ids, options, top_beams=top_beams, seed=seed)
+        kept = 0 if top_beams == 1 else slice(None)
+        return {"outputs": found.ids[:, kept], "scores": found.scores[:, kept]}
 
-    def _with_weights(self) -> Any:
+    def _with_weights(self, features: Mapping[str, Any]) -> Any:
+        if unread := features.keys() - {"inputs", "targets"}:
+            warn_once(f"the model reads inputs and targets, not {', '.join(sorted(unread))}")
         if _restored_from not in (None, self._restored):
             from t2t_keras import checkpoints
 
