@@ -115,8 +115,7 @@ def _layers(model) -> Iterator[tuple[str, Any, dict[str, str]]]:
                     denses = [sublayer.q, sublayer.k, sublayer.v, sublayer.output_transform]
                     if sublayer.max_relative_position:
                         yield f"{place}/dot_product_attention_relative", sublayer, _RELATIVE
-                for dense in denses:
-                    yield f"{place}/{dense.name}", dense, variables
+                yield from ((f"{place}/{dense.name}", dense, variables) for dense in denses)
     for place, process in norms:
         if process.layer_norm is not None:
             yield place, process.layer_norm, _NORM
@@ -155,5 +154,4 @@ def is_slot(name: str) -> bool:
 
 def split_table(name: str, table: np.ndarray, shards: int) -> dict[str, np.ndarray]:
     """Splits [V, D] into T2T's shards: V // n rows each, one more in the first V % n."""
-    pieces = np.array_split(table, shards)
-    return {f"{name}/weights_{i}": piece for i, piece in enumerate(pieces)}
+    return {f"{name}/weights_{i}": rows for i, rows in enumerate(np.array_split(table, shards))}

@@ -106,8 +106,7 @@ def require_same_settings(directory: str, hp: HParams, run: Mapping[str, Any]) -
         return
     _require_network(recorded, directory)
     old = recorded.to_dict()
-    added = [name for name in hp if name not in SETTINGS]
-    if added:
+    if added := [name for name in hp if name not in SETTINGS]:
         written = files.read_json(os.path.join(directory, HPARAMS_FILE))
         old |= {name: written[name] for name in added if name in written}
     pairs = {

@@ -276,8 +276,7 @@ def assign(model, arrays: Mapping[str, np.ndarray], source: str) -> None:
             if tuple(arrays[name].shape) != tuple(named[name].shape)
         ],
     }
-    problems = [f"{label}: {', '.join(names)}" for label, names in found.items() if names]
-    if problems:
+    if problems := [f"{label}: {', '.join(names)}" for label, names in found.items() if names]:
         raise UserError(
             f"checkpoint {source} does not fit the model ({'; '.join(problems)}). "
             "Use the settings and vocabulary that it was trained with."
