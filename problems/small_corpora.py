@@ -113,10 +113,7 @@ class SummarizeCnnDailymail32k(TfdsTranslateProblem):
     tfds_name = "cnn_dailymail"
     languages = ("article", "highlights")
 
-    dataset_splits = [  # as in T2T
-        {"split": split, "shards": shards}
-        for split, shards in zip(SPLITS, (100, 10, 10), strict=True)
-    ]
+    dataset_splits = with_shards(SPLITS, train=100, other=10)  # as in T2T
 
     def generate_samples(self, data_dir, tmp_dir, split: str) -> Iterator[dict[str, str]]:
         """Yields stories and highlights, each on one line; in the dataset they have several lines."""

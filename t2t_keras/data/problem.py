@@ -29,9 +29,9 @@ class DatasetSplit:
 SPLITS = (DatasetSplit.TRAIN, DatasetSplit.EVAL, DatasetSplit.TEST)
 
 
-def with_shards(splits: Iterable[str], train: int = 100) -> list[dict]:
-    """Returns `dataset_splits` with `train` training shards and 1 shard for each other split."""
-    return [{"split": s, "shards": train if s == DatasetSplit.TRAIN else 1} for s in splits]
+def with_shards(splits: Iterable[str], train: int = 100, other: int = 1) -> list[dict]:
+    """Returns `dataset_splits` with `train` training shards and `other` shards for each other split."""
+    return [{"split": s, "shards": train if s == DatasetSplit.TRAIN else other} for s in splits]
 
 
 _SHARDS = declare(1, from_to(1, 99_999))  # file names have five digits
