@@ -197,8 +197,7 @@ class ParsingIcelandic16k(TwoVocabularyProblem):
     def generate_text_of_sides(self, tmp_dir: PathLike, sides: Sequence[int]) -> Iterator[str]:
         """Yields the inputs (side 0), the targets (side 1) or both of all training pairs."""
         for pair in _pairs(tmp_dir, DatasetSplit.TRAIN):
-            for side in sides:
-                yield pair[side]
+            yield from (pair[side] for side in sides)
 
 
 def _pairs(tmp_dir: PathLike, split: str) -> Iterator[tuple[str, str]]:

@@ -242,8 +242,7 @@ def padding_table(lengths: Mapping[str, np.ndarray], buckets: Buckets) -> list[s
         f"{1 - real[k] / positions[k]:6.1%}"
         for k in np.flatnonzero(pairs)
     ]
-    batches = float(np.sum(pairs / np.array(buckets.sizes)))
-    if batches:
+    if batches := float(np.sum(pairs / np.array(buckets.sizes))):
         targets = sides["targets"][kept].sum()
         lines.append(
             f"all: {1 - real.sum() / positions.sum():.1%} padding; a batch has "
@@ -494,8 +493,7 @@ def run_ordered(
     items = itertools.chain(first, items)
     if processes == 1 or len(first) < 2:
         _coding = coding
-        for item in items:
-            yield function(*item)
+        yield from itertools.starmap(function, items)
         return
     # Spawned, because forking a process that has TensorFlow's threads could hang.
     context = multiprocessing.get_context("spawn")

@@ -55,8 +55,7 @@ class ParsingProblem(Text2TextProblem):
         """
         corpora = self.corpora(split)
         found = [corpus.find(tmp_dir) for corpus in corpora]
-        absent = [c.describe() for c, files in zip(corpora, found, strict=True) if not files]
-        if absent:
+        if absent := [c.describe() for c, at in zip(corpora, found, strict=True) if not at]:
             raise UserError(
                 f"The {split} data of {self.name} needs trees in brackets, such as (TOP (NP (NN tea))), "
                 f"in {tmp_dir}; absent: {'; '.join(absent)}. Place them there, plain or .gz, or give "

@@ -489,8 +489,7 @@ class SplitBatches:
     @property
     def shapes(self) -> list[tuple[int, int]] | None:
         """The shapes (rows, length) of full batches; None if shapes are not static."""
-        longest = self._problem.max_length(self._hp)
-        return bucket_shapes(self._hp, self.options.replicas, longest)
+        return bucket_shapes(self._hp, self.options.replicas, self._problem.max_length(self._hp))
 
     def description(self) -> str:
         """Returns a line such as "42 batch shapes, from 512 x 8 to 16 x 256"."""
@@ -687,8 +686,7 @@ class Batches(SplitBatches):
         padded = {}
         for kind in kinds:
             # Ids fit into int32: `StoredExamples` has checked this.
-            sides = self._problem.sides
-            ids = {side: tf.cast(parsed[side + kind], tf.int32) for side in sides}
+            ids = {side: tf.cast(parsed[side + kind], tf.int32) for side in self._problem.sides}
             for side, limit in self._limits.items():  # as T2T: cut before any reversal
                 if limit and side in ids:
                     ids[side] = ids[side][:, :limit]

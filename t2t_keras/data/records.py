@@ -69,8 +69,7 @@ def pack(
             if len(rows) == open_rows:
                 yield _joined_row(rows.pop(0), spacing)
             rows.append([example])
-    for row in rows:
-        yield _joined_row(row, spacing)
+    yield from (_joined_row(row, spacing) for row in rows)
 
 
 def _joined_row(examples: Sequence[Example], spacing: int) -> dict[str, list[int]]:

@@ -403,8 +403,7 @@ class MixedCorpora(PairSource):
         unit = math.lcm(*(share.denominator for share in shares))
         weights = [int(share * unit) for share in shares]
         weights = [weight // math.gcd(*weights) for weight in weights]
-        pairs = zip(sizes, weights, strict=True)
-        return weights, max(-(-size // weight) for size, weight in pairs)
+        return weights, max(-(-size // weight) for size, weight in zip(sizes, weights, strict=True))
 
 
 def _require_known(where: str, item: Mapping[str, Any], kinds: Mapping[str, Any]) -> None:
