@@ -20,8 +20,7 @@ _CACHED = 100  # positions with caches in the estimate of memory
 
 
 def _option(default: Any, text: str, allowed: Allowed = ANY) -> Any:
-    setting = declare(default, allowed, text)
-    return dataclasses.field(default=default, metadata={"setting": setting})
+    return dataclasses.field(default=default, metadata={"setting": declare(default, allowed, text)})
 
 
 @dataclasses.dataclass(frozen=True)

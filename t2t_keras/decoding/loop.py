@@ -57,8 +57,7 @@ def in_a_graph(model, inputs, request: SearchRequest) -> SearchResult:
     if request.xla:
         loop: Any = StaticSearch(model, request.made_strategy(append=written))
     else:
-        sampled = request.seed is not None
-        choose = sampler(tf.shape(inputs)[0], request) if sampled else most_likely
+        choose = most_likely if request.seed is None else sampler(tf.shape(inputs)[0], request)
         loop = DecodeLoop(model, request, request.made_strategy(choose))
     return loop.run(inputs, request.limits, request.prefix)
 

@@ -100,9 +100,7 @@ def numbered(
 
 def line_output(path: str, made_from: Mapping[str, Any] | None, report: Report) -> LineOutput:
     """Returns a `Stream` for standard output, pipes and devices, else a `ResumableFile`."""
-    if _may_be_file(path):
-        return ResumableFile(path, made_from, report)
-    return Stream(path)
+    return ResumableFile(path, made_from, report) if _may_be_file(path) else Stream(path)
 
 
 class Stream:
