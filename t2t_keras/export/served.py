@@ -104,8 +104,7 @@ class _Served(tf.Module):
         self._parts = _Parts(model, encoders, settings, heads)
         self.names = (*self.names, *[ALIGN] * bool(heads), *[WITH_PHRASES] * phrases)
         for name in self.names:
-            is_of_texts = name == "score" and "inputs" not in encoders
-            method = "score_texts" if is_of_texts else name
+            method = "score_texts" if name == "score" and "inputs" not in encoders else name
             function = getattr(self._parts, method)
             graph = tf.function(function, input_signature=_INPUTS[method], autograph=False)
             setattr(self, name, graph)
@@ -239,8 +238,7 @@ class _Parts:
         names = self.encoders["targets"].class_labels
 
         def run(numbers):
-            ids = tf.gather(rows, numbers).to_tensor()
-            return [probabilities(self.model, ids, len(names))]
+            return [probabilities(self.model, tf.gather(rows, numbers).to_tensor(), len(names))]
 
         empty = [tf.zeros([0, len(names)])]
         (rows_p,) = in_batches(run, lengths, empty, most_rows=self.rows, most_tokens=self.tokens)
