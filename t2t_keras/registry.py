@@ -233,8 +233,7 @@ def require_fit(problem: Any, model: Any) -> None:
 def require_model(name: str) -> None:
     """Raises a `UserError` unless a model of that name is registered."""
     if name not in _models:
-        note = f"Registered: {', '.join(list_models())}"
-        raise t2t_names.unknown("model", name, _models, note)
+        raise t2t_names.unknown("model", name, _models, f"Registered: {', '.join(list_models())}")
 
 
 def summary(name: str) -> str:

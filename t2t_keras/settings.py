@@ -530,8 +530,7 @@ class HParams:
         """
         values: dict[str, Any] = {}
         for item in split_items(text):
-            match = _ITEM.fullmatch(item)
-            if not match:
+            if not (match := _ITEM.fullmatch(item)):
                 problem = f"cannot read {item!r} in the hparams {text!r}: write name=value"
                 raise SettingError(problem)
             name, elements, written = match.groups()

@@ -412,8 +412,7 @@ def typed_lines() -> Iterator[str]:
         print("> " * sys.stdin.isatty(), end="", flush=True)
         return next(lines, None)
 
-    for line in iter(ask, None):
-        yield line.decode("utf-8", "surrogateescape")
+    yield from (line.decode("utf-8", "surrogateescape") for line in iter(ask, None))
 
 
 def valid_text(text: str, name: str) -> str:

@@ -502,8 +502,7 @@ class SentencePieceGraph(TextGraph):
     def _encode(self, strings: tf.Tensor) -> tf.RaggedTensor:
         # Created in the graph: the op's kernel owns the model, and TensorFlow drops eager kernels
         # whenever a seed is set.
-        tokenizer = import_tensorflow_text().SentencepieceTokenizer(self._model)
-        ids = tokenizer.tokenize(strings)
+        ids = import_tensorflow_text().SentencepieceTokenizer(self._model).tokenize(strings)
         return ids if self._ids is None else tf.gather(self._ids, ids)
 
     def _decode(self, ids: tf.RaggedTensor) -> tf.Tensor:
