@@ -311,7 +311,8 @@ def test_the_model_that_t2t_released_translates_as_t2t_did(run_page):
 
 def test_what_is_said_of_flags_of_t2t_is_so():
     """Those on the left are T2T's, and those that stand in their place exist."""
-    ours, theirs = our_flags(), {*t2t_names.names("flag")}
+    ours = {*re.findall(r"^\| `--(\w+)", (ROOT / "docs/flags.md").read_text(), re.MULTILINE)}
+    theirs = {*t2t_names.names("flag")}
     page = (ROOT / "docs/from-tensor2tensor.md").read_text()
     section = page.split("\n### Flags\n")[1].split("\n### ")[0]
     for row in re.findall(r"^\| (`--.*) \|$", section, re.MULTILINE):
@@ -337,11 +338,6 @@ def test_the_directory_of_the_page_runs_unedited(run_page):
     assert len((directory / "test.fr").read_text().splitlines()) == 40
     (evaluation,) = (directory / "weather_run/evaluations.jsonl").read_text().splitlines()
     assert {"accuracy", "approx_bleu_score", "bleu"} <= {*json.loads(evaluation)}
-
-
-def our_flags():
-    """The flags of all commands."""
-    return {*re.findall(r"^\| `--(\w+)", (ROOT / "docs/flags.md").read_text(), re.MULTILINE)}
 
 
 # Lists made of tables

@@ -178,11 +178,6 @@ CONSUMERS = {
 }
 
 
-def refusal(refusals, name):
-    """The message for a kind; an ensemble's comes first, and else what its members say."""
-    return next((message for key, message in refusals.items() if key in name), None)
-
-
 @pytest.fixture(params=KINDS)
 def name(request):
     if "8" in request.param and not has_int8():
@@ -193,7 +188,8 @@ def name(request):
 @pytest.mark.parametrize("consumer", CONSUMERS)
 def test_every_kind_with_every_consumer(name, consumer, tmp_path, eagerly):
     model, (use, refusals) = made(name), CONSUMERS[consumer]
-    if message := refusal(refusals, name):
+    # An ensemble's message comes first, and else what its members say.
+    if message := next((message for key, message in refusals.items() if key in name), None):
         with pytest.raises(UserError, match=message):
             use(model, tmp_path)
     else:

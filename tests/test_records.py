@@ -11,11 +11,6 @@ from t2t_keras.data.records import columns, frame, pack, serialize
 from t2t_keras.errors import UserError
 
 
-def written(examples):
-    fields = {field: [example[field] for example in examples] for field in examples[0]}
-    return frame(serialize(columns(fields))).values.tobytes()
-
-
 def random_examples(count, longest, largest):
     state = np.random.RandomState(count)
 
@@ -38,7 +33,9 @@ def random_examples(count, longest, largest):
 )
 def test_bytes_are_those_of_tensorflow(tmp_path, examples):
     write_records(tmp_path / "records", examples)
-    assert written(examples) == (tmp_path / "records").read_bytes()
+    fields = {field: [example[field] for example in examples] for field in examples[0]}
+    ours = frame(serialize(columns(fields))).values.tobytes()
+    assert ours == (tmp_path / "records").read_bytes()
 
 
 @pytest.mark.parametrize(
@@ -126,8 +123,7 @@ def test_rows_are_yielded_while_pairs_are_read():
 
 
 def test_a_pair_that_is_too_long_is_a_row_by_itself():
-    lengths = [(2, 1), (3, 12), (2, 1), (1, 1)]
-    rows = list(pack(of_lengths(lengths), 10))
+    rows = list(pack(of_lengths([(2, 1), (3, 12), (2, 1), (1, 1)]), 10))
     assert pairs_of_rows(rows) == [[0, 2, 3], [1]]
     inputs, targets = ([3] * 3, [1] * 3, [0, 1, 2]), ([3] * 12, [1] * 12, list(range(12)))
     assert rows[1] == row(*inputs, *targets)
