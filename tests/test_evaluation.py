@@ -20,8 +20,6 @@ from t2t_keras.training import EarlyStopping
 from t2t_keras.training.evaluation import Evaluation, EvaluationHistory, format_metrics
 from t2t_keras.transformer import PACKING
 
-STEPS = [100, 200, 300, 400, 500]
-
 
 @pytest.mark.parametrize(
     ("settings", "values", "reached"),
@@ -47,7 +45,7 @@ STEPS = [100, 200, 300, 400, 500]
 )
 def test_stops_when_nothing_was_better_for_so_many_steps(settings, values, reached):
     rule = EarlyStopping(**{"steps": 200, **settings})
-    assert rule.reached(STEPS[: len(values)], values) is reached
+    assert rule.reached([100, 200, 300, 400, 500][: len(values)], values) is reached
 
 
 def test_a_quality_of_numpy_s_is_written(tmp_path, eagerly):

@@ -95,8 +95,7 @@ def test_the_mask_of_an_output_is_the_querys(layer_class, settings, has_memory):
     output = layer_class(**settings)(*given)
     np.testing.assert_array_equal(mask_of(output), IDS > 0)
     keys = 3 if has_memory and layer_class is layers.MultiHeadAttention else 5
-    pairs = np.ones((2, 5, keys), bool)
-    output = layer_class(**settings)(*given, attention_mask=pairs)
+    output = layer_class(**settings)(*given, attention_mask=np.ones((2, 5, keys), bool))
     assert keras.layers.GlobalAveragePooling1D()(output).shape == (2, 8)
     symbols = [keras.Input((None,), dtype="int32") for _ in given]
     embedding, layer = keras.layers.Embedding(10, 8, mask_zero=True), layer_class(**settings)
@@ -133,8 +132,7 @@ def test_decoders_are_causal_unless_told_otherwise(layer_class, settings, has_me
     assert np.abs(hidden[:, 4]).max() > 0.1
     seen = array(layer(X, *memory, causal=False)) - array(layer(other, *memory, causal=False))
     assert np.abs(seen[:, :4]).max() > 1e-4
-    earlier = np.tril(np.ones((5, 5), bool))
-    by_mask = layer(X, *memory, attention_mask=earlier, causal=False)
+    by_mask = layer(X, *memory, attention_mask=np.tril(np.ones((5, 5), bool)), causal=False)
     np.testing.assert_allclose(array(by_mask), array(layer(X, *memory)), atol=1e-6)
 
 

@@ -176,8 +176,7 @@ def test_the_best_of_all_outputs_is_found(phrases):
     """Of all that have three tokens and do not end; the beam is wide enough for every bank."""
     outputs = map(list, itertools.product(range(2, 23), repeat=3))
     outputs = [ids for ids in outputs if all(contains(ids, phrase) for phrase in phrases)]
-    source = np.repeat(SOURCE[:1], len(outputs), 0)
-    log_p = score(search_model(), source, np.array(outputs)).numpy()
+    log_p = score(search_model(), np.repeat(SOURCE[:1], len(outputs), 0), np.array(outputs)).numpy()
     options = DecodeSettings(beam_size=40, min_length=3)
     strategy = Phrases.of([phrases])
     found = search(search_model(), SOURCE[:1], options, max_lengths=[3], strategy=strategy)
@@ -192,8 +191,7 @@ def test_phrases_in_texts_with_prefixes_and_neighbours():
     for translation, wanted in zip(found, phrases, strict=True):
         assert all(phrase.strip() in translation.texts[0] for phrase in wanted)
     assert found[0].texts[0].startswith("w3")
-    alone = make(settings).translate(LINES[2:3], phrases=phrases[2:3])
-    assert alone[0].texts == found[2].texts
+    assert make(settings).translate(LINES[2:3], phrases=phrases[2:3])[0].texts == found[2].texts
     free = make(settings).translate(LINES)
     assert [each.texts for each in found[5:]] == [each.texts for each in free[5:]]
 

@@ -43,8 +43,7 @@ def test_batches_of_an_epoch_are_permuted_when_mixed():
 
 
 def test_without_mixing_batches_come_as_they_fill():
-    sizes = np.array([1, 12, 1, 12, 5, 12] * 9)
-    plan = EndlessPlan(sizes, BUCKETS, 0, shuffle=False, mix=False)
+    plan = EndlessPlan(np.array([1, 12, 1, 12, 5, 12] * 9), BUCKETS, 0, shuffle=False, mix=False)
     last = [int(batch.rows[-1]) for batch in take(plan, 0, plan.batches_before(1))]
     assert last == sorted(last)
     assert last[0] == 5
@@ -56,8 +55,7 @@ def test_without_mixing_batches_come_as_they_fill():
 
 def test_once_in_order_is_as_they_fill_and_then_the_rest():
     # Batches of 9 short, 5 middle and 3 long ones.
-    sizes = np.array([12, 1, 12, 6, 12, 1, 12, 1])
-    plan = OncePlan(sizes, BUCKETS, 0, shuffle=False, mix=False)
+    plan = OncePlan(np.array([12, 1, 12, 6, 12, 1, 12, 1]), BUCKETS, 0, shuffle=False, mix=False)
     found = [(batch.bucket, batch.rows.tolist()) for batch in take(plan, 0, len(plan))]
     assert found == [(2, [0, 2, 4]), (0, [1, 5, 7]), (1, [3]), (2, [6])]
 
@@ -65,6 +63,5 @@ def test_once_in_order_is_as_they_fill_and_then_the_rest():
 def test_orders_are_these_on_every_machine_and_with_every_numpy():
     """Computed with NumPy 1.24.4 and 2.4.6; with other numbers, runs could not go on."""
     plan = EndlessPlan(lengths(60), BUCKETS, seed=7, shuffle=True, mix=True)
-    buckets = [batch.bucket for batch in take(plan, 0, 12)]
-    assert buckets == [2, 0, 0, 2, 1, 2, 2, 2, 1, 2, 2, 1]
+    assert [batch.bucket for batch in take(plan, 0, 12)] == [2, 0, 0, 2, 1, 2, 2, 2, 1, 2, 2, 1]
     assert plan.batch(1000).rows.tolist() == [55, 58, 17, 10, 30]

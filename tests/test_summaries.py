@@ -15,8 +15,7 @@ REFERENCE = "The cat sat on the mat."
 def test_stories_and_highlights_are_lines(tmp_path, monkeypatch):
     class Source:
         def __init__(self, name, tmp_dir, languages, splits, escaped):
-            features = tfds.builder(name, data_dir=tmp_path).info.features
-            assert {*languages} <= {*features}
+            assert {*languages} <= {*tfds.builder(name, data_dir=tmp_path).info.features}
 
         def pairs(self, split):
             yield "A story.\nOf two lines.", "One highlight.\nTwo highlights."

@@ -29,8 +29,7 @@ def run(tmp_path_factory):
     size = ByteTextEncoder().vocab_size
     model = networks.small_model("", size, size)
     directory = tmp_path_factory.mktemp("run")
-    about = {**model.description(), "problem": BYTES}
-    checkpoints.write_settings(str(directory), model.hp, about)
+    checkpoints.write_settings(str(directory), model.hp, {**model.description(), "problem": BYTES})
     checkpoints.save_t2t(model, str(directory / "model.ckpt-7"))
     return directory
 

@@ -37,8 +37,7 @@ def model_of():
 @pytest.mark.parametrize("name", MODELS)
 def test_config_and_weights_round_trip(name, tmp_path):
     model = small_model(MODELS[name], target_space_id=3, name="mine")
-    config = json.loads(json.dumps(model.get_config()))
-    again = t2t.Transformer.from_config(config)
+    again = t2t.Transformer.from_config(json.loads(json.dumps(model.get_config())))
     assert again.get_config() == model.get_config()
     assert again.hp == model.hp
     assert [(w.path, w.shape) for w in again.weights] == [(w.path, w.shape) for w in model.weights]
@@ -123,8 +122,7 @@ def test_half_precision(name, policy, model_of):
     assert half.encode(SOURCE).dtype == half.compute_dtype
     wanted = np.asarray(model_of(name)(INPUTS))
     np.testing.assert_allclose(logits, wanted, atol=tolerance * np.abs(wanted).max())
-    again = t2t.Transformer.from_config(half.get_config())
-    assert again.dtype_policy.name == policy
+    assert t2t.Transformer.from_config(half.get_config()).dtype_policy.name == policy
 
 
 def test_half_precision_gradients_are_float32_and_near():
@@ -152,8 +150,7 @@ def test_int8(model_of, tmp_path):
     model = small_model(MODELS["shared"])
     floats = {v.path for v in model.weights if v.name not in ("kernel", "bias")}
     model.quantize("int8")
-    kernels = [v for v in model.weights if v.dtype == "int8"]
-    assert len(kernels) == 3 * 4 + 2 * 2
+    assert sum(v.dtype == "int8" for v in model.weights) == 3 * 4 + 2 * 2
     assert floats == {v.path for v in model.trainable_weights if v.name != "bias"}
     logits, wanted = np.asarray(model(INPUTS)), np.asarray(model_of("shared")(INPUTS))
     np.testing.assert_allclose(logits, wanted, atol=0.03 * np.abs(wanted).max())

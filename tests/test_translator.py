@@ -57,8 +57,7 @@ def test_padding_among_the_tokens_is_text(beam_size):
 
 def test_hypotheses_that_do_not_exist_are_empty():
     """At most one token, of which only the end of sentence is an end. T2T has "<pad>" twice."""
-    settings = {"beam_size": 3, "return_beams": True, "extra_length": 0}
-    [found] = make(settings).translate_ids([[1]])
+    [found] = make({"beam_size": 3, "return_beams": True, "extra_length": 0}).translate_ids([[1]])
     assert found.texts == ["", "", ""]
     assert found.lengths == [1, 0, 0]
     assert found.scores[0] > -100 and max(found.scores[1:]) <= -1e7
@@ -125,8 +124,7 @@ def test_long_lines_are_cut_or_skipped_and_reported():
         "line 2 has 10 tokens, more than max_input_size=6: it is cut",
         "line 6 has 15 tokens, more than max_input_size=6: it is cut",
     ]
-    shorter = [" ".join(line.split()[:5]) for line in LINES]
-    same(cut, make({"beam_size": 2}).translate(shorter))
+    same(cut, make({"beam_size": 2}).translate([" ".join(line.split()[:5]) for line in LINES]))
 
     messages.clear()
     settings |= {"long_inputs": "skip", "return_beams": True}
@@ -300,8 +298,7 @@ def test_a_batch_has_so_many_items_and_so_many_tokens():
     assert plan(sizes, BatchLimits(items=3, tokens=10)) == [[0], [1, 2], [3, 4], [5, 6, 7], [8, 9]]
     assert plan(sizes, BatchLimits(tokens=1)) == [[n] for n in range(10)]
     assert plan(sizes, BatchLimits()) == [list(range(10))]
-    rising = [(0, 1), (1, 1), (2, 9), (3, 1)]
-    assert plan(rising, BatchLimits(tokens=10)) == [[0, 1], [2], [3]]
+    assert plan([(0, 1), (1, 1), (2, 9), (3, 1)], BatchLimits(tokens=10)) == [[0, 1], [2], [3]]
 
 
 def test_results_come_before_all_items_are_read():
@@ -355,8 +352,7 @@ def test_skips_results(fixed):
 def test_works_on_what_is_not_known(fixed):
     work = Doubled()
     limits = batcher(work, items=2, window=4, fixed=fixed)
-    results = limits.results(make_items(1, 8, 2, 7, 3), known={2, 4, 1})
-    assert list(results) == [-1, -1, 4, -1, 6]
+    assert list(limits.results(make_items(1, 8, 2, 7, 3), known={2, 4, 1})) == [-1, -1, 4, -1, 6]
     assert [batch for batch, _ in work.batches] == ([[2, 1], [3]] if fixed else [[2], [3]])
 
 
