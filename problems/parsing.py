@@ -111,8 +111,7 @@ class TagTokens(ParsingProblem):
     @property
     def vocab_filenames(self) -> tuple[str, str]:
         """The file names of the vocabularies of inputs and targets."""
-        tags = f"vocab.{self.dataset_filename()}.tags.{VocabType.TOKEN}"
-        return str(self.vocab_filename), tags
+        return str(self.vocab_filename), f"vocab.{self.dataset_filename()}.tags.{VocabType.TOKEN}"
 
     def get_or_create_encoders(self, data_dir: PathLike, tmp_dir: PathLike) -> dict[str, Any]:
         self.get_or_create_vocab(data_dir, tmp_dir)

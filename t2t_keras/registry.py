@@ -150,8 +150,7 @@ def problem(name: str) -> Any:
 def problem_class(class_name: str) -> type | None:
     """Returns the registered class of this name in T2T, such as TranslateEndeWmt32k; None: there is none."""
     _import_ours()
-    found = _problems.get(default_name(class_name))
-    return found if class_name[:1].isupper() else None
+    return _problems.get(default_name(class_name)) if class_name[:1].isupper() else None
 
 
 def _without_suffixes(name: str) -> tuple[str, bool, bool]:

@@ -139,8 +139,7 @@ def write_index(
     columns = {"counts": counts, "sizes": sizes, **lengths}
     columns = {field: smallest(column) for field, column in columns.items()}
     columns["made_with"] = np.array(made_with)
-    path = index_path(data_dir, name, split)
-    with atomic_write(path) as partial, partial.open("wb") as file:
+    with atomic_write(index_path(data_dir, name, split)) as partial, partial.open("wb") as file:
         np.savez(file, **columns)  # type: ignore[arg-type]
 
 

@@ -119,8 +119,7 @@ def empty_figure(width: float, height: float) -> Figure:
 def require_figure(path: str) -> None:
     """Checks that a figure can be saved, before anything slow is imported."""
     formats = empty_figure(1, 1).canvas.get_supported_filetypes()
-    ending = os.path.splitext(path)[1].removeprefix(".").lower()
-    if ending not in formats:
+    if os.path.splitext(path)[1].removeprefix(".").lower() not in formats:
         raise UserError(
             f"unknown figure format {path!r}: the name must end in .png, .svg or another of "
             f"{', '.join(sorted(formats))}."

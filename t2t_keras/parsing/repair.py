@@ -33,8 +33,7 @@ class Repairs:
 
     def __str__(self) -> str:
         """Returns, for example, "closings added: 2, tags dropped: 1"."""
-        counts = vars(self).items()
-        return ", ".join(f"{name.replace('_', ' ')}: {n}" for name, n in counts if n)
+        return ", ".join(f"{name.replace('_', ' ')}: {n}" for name, n in vars(self).items() if n)
 
 
 def to_tree(words: str | Iterable[str], tags: str | Iterable[str]) -> str:

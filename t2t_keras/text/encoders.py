@@ -256,9 +256,8 @@ class SubwordTextEncoder(TensorEncoder):
             UserError: there is no text, or an argument has an invalid value.
         """
         require_several("generator", generator)
-        counts = tokenizer.count(generator)
         return cls.build_to_target_size(
-            target_size, counts, 1, 1000, max_subtoken_length, reserved_tokens
+            target_size, tokenizer.count(generator), 1, 1000, max_subtoken_length, reserved_tokens
         )
 
     @classmethod
