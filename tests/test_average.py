@@ -242,8 +242,7 @@ def test_damaged_ones_are_passed_over_with_a_warning(directory, capsys):
     cut(damaged[0])
     os.remove(damaged[1] + DATA)
     assert last_checkpoints(str(directory), 3) == prefixes(directory, 20, 30, 50)
-    warnings = capsys.readouterr().err.strip().split("\n")
-    for prefix, warning in zip(damaged, warnings, strict=True):
+    for prefix, warning in zip(damaged, capsys.readouterr().err.strip().split("\n"), strict=True):
         assert warning.startswith(f"warning: checkpoint {prefix} cannot be read: ")
         assert warning.endswith(". It is left out.")
     # Nor do their times count.

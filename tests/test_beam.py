@@ -101,8 +101,7 @@ def test_what_is_pruned():
     seen[0, 0, [1, 4]] = seen[0, 1, [1, 3]] = seen[1, 0, [0]] = seen[1, 1, [5]] = True
     caches = [{"k": tf.reshape(tf.range(2 * 3 * 6 * 2.0), [2, 3, 6, 2])}]
     search = beam.BeamSearch(2)
-    beams = search.first(2)._replace(visible=tf.constant(seen))
-    pruned, [cache] = search.prune(beams, caches)
+    pruned, [cache] = search.prune(search.first(2)._replace(visible=tf.constant(seen)), caches)
     visible = pruned.visible.numpy().astype(int).tolist()
     assert visible == [[[1, 0, 1], [1, 1, 0]], [[1, 0, 0], [0, 1, 0]]]
     np.testing.assert_array_equal(cache["k"][0], caches[0]["k"].numpy()[0][:, [1, 3, 4]])

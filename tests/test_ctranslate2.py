@@ -73,8 +73,7 @@ def test_log_probabilities_are_those_of_t2t(name, directory_of):
     log_p = logits - np.log(np.exp(logits).sum(-1, keepdims=True))
     engine = ctranslate2.Translator(directory_of(name), intra_threads=1)
     found = engine.score_batch(rows(case.arrays["inputs"]), rows(case.arrays["targets"]))
-    targets = golden.up_to_eos(case.arrays["targets"])
-    for result, ids, p in zip(found, targets, log_p, strict=True):
+    for result, ids, p in zip(found, golden.up_to_eos(case.arrays["targets"]), log_p, strict=True):
         assert ids[-1] == 1
         wanted = [p[t, i] for t, i in enumerate(ids)]
         np.testing.assert_allclose(result.log_probs, wanted, atol=2e-5)
@@ -235,8 +234,6 @@ def test_subword_vocabulary_is_kept_as_t2t_writes_it(tmp_path):
 
 # What is refused.
 
-RELATIVE = "self_attention_type=dot_product_relative,max_relative_position=4"
-
 
 class Other(TokenTextEncoder):
     """An encoder of one's own."""
@@ -249,7 +246,7 @@ OTHER = {**words(), "targets": Other(vocab_list=[f"w{i}" for i in range(2, 23)])
     ("overrides", "options", "message"),
     [
         ("proximity_bias=true", {}, "proximity_bias; got True"),
-        (RELATIVE, {}, "relative and absolute positions together"),
+        ("self_attention_type=dot_product_relative,max_relative_position=4", {}, "relative and absolute positions together"),
         ("layer_postprocess_sequence=dan", {}, "got n with dan"),
         ("attention_key_channels=32", {}, "attention_key_channels greater than hidden_size=16; got 32"),
         ("num_encoder_layers=0,num_hidden_layers=0", {}, "an encoder without layers"),

@@ -138,8 +138,7 @@ def test_bfloat16_rounds_once():
 
 def test_the_settings_choose_the_precision_unless_one_is_given():
     assert engine("activation_dtype=bfloat16").model.compute_dtype == "bfloat16"
-    chosen = engine("activation_dtype=bfloat16", precision="float32")
-    assert chosen.model.compute_dtype == "float32"
+    assert engine("activation_dtype=bfloat16", precision="float32").model.compute_dtype == "float32"
     with pytest.raises(UserError, match=r"precision must be one of .*'bfloat'. Did you mean"):
         engine(precision="bfloat")
     with pytest.raises(UserError, match="ema must be"):
@@ -316,8 +315,7 @@ def test_the_batches_of_an_update_are_counted_and_recorded(toy_dir, tmp_path, mo
     assert int(trainer.engine.optimizer.iterations) == 2
     assert any("batches per update, about 2" in line for line in trainer.description())
     assert not trainer.engine.state()  # nothing is left between two updates
-    recorded = json.loads((tmp_path / "run" / "hparams.json").read_text())
-    assert recorded["batch_size"] == 128
+    assert json.loads((tmp_path / "run" / "hparams.json").read_text())["batch_size"] == 128
     later, asked = test_trainer.trainer(toy_dir / "data", tmp_path / "run", 3, hp), []
     later.batches.dataset = lambda start_step: asked.append(start_step) or 1 / 0
     with pytest.raises(ZeroDivisionError):

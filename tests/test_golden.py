@@ -133,8 +133,7 @@ def test_saves_back_bit_for_bit(name, tmp_path):
 def test_the_release_has_slots_and_a_step():
     case = golden.load(golden.RELEASE.name)
     theirs = golden.stored(case.checkpoint)
-    step = t2t.checkpoints.load_t2t(case.new_model(), case.checkpoint)
-    assert step == theirs["global_step"] == 1
+    assert t2t.checkpoints.load_t2t(case.new_model(), case.checkpoint) == theirs["global_step"] == 1
     assert any(name.endswith("/Adam_1") for name in theirs)
 
 

@@ -70,8 +70,7 @@ def test_a_translation_that_is_given(model):
 
 @pytest.mark.parametrize("beam_size", [1, 2])
 def test_a_translation_that_is_found(model, beam_size):
-    settings = DecodeSettings(beam_size=beam_size, extra_length=2)
-    data = data_of(model, target=None, settings=settings)
+    data = data_of(model, target=None, settings=DecodeSettings(beam_size=beam_size, extra_length=2))
     source = [*WORDS.encode("a b c"), 1]
     ids = beam_search(model, [source], beam_size=2, extra_length=2)[0][:, 0]
     [best] = (greedy(model, [source], extra_length=2)[0] if beam_size == 1 else ids).numpy()

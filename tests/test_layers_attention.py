@@ -162,8 +162,7 @@ def test_functional_models_save_a_mask_without_tensors(tmp_path):
     mask, x = layers.AttentionMask(causal=True, proximity=True), keras.Input((5, 8))
     model = keras.Model(x, layers.MultiHeadAttention(num_heads=2)(x, attention_mask=mask))
     model.save(tmp_path / "model.keras")
-    again = keras.models.load_model(tmp_path / "model.keras")
-    assert_same(again(QUERY), model(QUERY), atol=1e-6)
+    assert_same(keras.models.load_model(tmp_path / "model.keras")(QUERY), model(QUERY), atol=1e-6)
     assert layers.AttentionMask.from_config(mask.get_config()) == mask
     with pytest.raises(ValueError, match=r"AttentionMask with tensors \(keys\) cannot be saved"):
         layers.AttentionMask(keys=SEGMENTS).get_config()

@@ -248,8 +248,7 @@ def test_config_round_trip(case):
 
 
 def test_optimizers_that_cannot_be_made():
-    wanted = "optimizer_multistep_accumulate_steps of 1 or more, got 0"
-    with pytest.raises(UserError, match=wanted):
+    with pytest.raises(UserError, match="optimizer_multistep_accumulate_steps of 1 or more, got 0"):
         optimizers.create(settings("optimizer=multistep_adam"))
     recorded = HParams.from_dict({"optimizer": "RMSProp"})  # takes what tensor2tensor recorded
     with pytest.raises(UserError, match=r"got 'RMSProp' .none of T2T's Transformer sets"):

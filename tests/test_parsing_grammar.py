@@ -68,8 +68,7 @@ def test_prefixes_of_trees_and_nothing_else(monkeypatch, words, limit, learned):
         longer = {(*prefixes[row], TAGS.decode([token])) for row, token in allowed}
         assert longer == {tree[: i + 1] for tree in wanted if len(tree) > i}
         found |= {prefix for prefix in longer if prefix[-1] == "<EOS>"}
-        prefixes = sorted(longer - found)
-        if not prefixes:
+        if not (prefixes := sorted(longer - found)):
             break
     assert found == wanted
 

@@ -132,8 +132,7 @@ def assert_a_checkpoint_of_t2t_decodes(directory, inputs, targets):
     model_and_data = (f"--checkpoint_path={directory / 'run'}", f"--data_dir={directory}")
     files = (f"--decode_from_file={directory / 'lines'}", f"--decode_to_file={directory / 'out'}")
     flags = ("--problem=parsing_icelandic16k", "--decode_hparams=beam_size=2,extra_length=2")
-    done = toy.ran("decode", *flags, *model_and_data, *files, eagerly=True)
-    assert "warning" not in done.stderr
+    assert "warning" not in toy.ran("decode", *flags, *model_and_data, *files, eagerly=True).stderr
     assert len((directory / "out").read_text().splitlines()) == 1
     problem, output_dir = registry.problem("parsing_icelandic16k"), str(directory / "ours")
     begun = Trainer(problem, hp, str(directory), output_dir, TrainSettings(train_steps=0)).prepare()
@@ -241,8 +240,7 @@ def test_vocabulary_of_a_large_corpus_is_from_all_over_it(tmp_path):
     write(tmp_path / "a.trees", trees[:50])
     write(tmp_path / "b.trees", ["", *trees[50:]])
     files = [tmp_path / "a.trees", tmp_path / "b.trees"]
-    found = [str(tree) for tree in spaced_trees(files, len("".join(trees)) // 10)]
-    assert found == trees[::10]
+    assert [str(tree) for tree in spaced_trees(files, len("".join(trees)) // 10)] == trees[::10]
 
 
 def test_t2ts_problem_strips_the_outermost_bracket_alone(tmp_path):

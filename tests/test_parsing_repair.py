@@ -66,8 +66,7 @@ def test_repairs_by_hand(tags, tree, repairs):
 
 def test_a_word_that_was_passed_over_is_found_by_the_tags_of_its_neighbours():
     tags = "S NP NP DT NN /NP PP IN NP NN /NP /PP /NP VP VBZ ADJP JJ /ADJP /VP /S"
-    tree = repair_tree("the roof of her house is red", tags)[0]
-    assert str(tree) == (
+    assert str(repair_tree("the roof of her house is red", tags)[0]) == (
         "(TOP (S (NP (NP (DT the) (NN roof)) (PP (IN of) (XX her) (NP (NN house)))) "
         "(VP (VBZ is) (ADJP (JJ red)))))"
     )

@@ -180,8 +180,7 @@ def test_evaluation_keeps_longer_sentences_in_doubling_buckets_or_drops_them(tmp
     found = sorted((*batch["inputs"].shape, *sorted(numbers([batch]))) for batch in batches)
     # 48 // 24 = 2 rows to 24 ids, one row to 48 and to 192.
     assert found == [(1, 12, 0), (1, 48, 3), (1, 192, 4), (2, 24, 1, 2)]
-    hp = settings(eval_drop_long_sequences=True)
-    assert numbers(dataset(Toy(), "dev", tmp_path, hp)) == [0]
+    assert numbers(dataset(Toy(), "dev", tmp_path, settings(eval_drop_long_sequences=True))) == [0]
     kept = numbers(dataset(Toy(), "dev", tmp_path, settings(min_length=25)))  # as in training
     assert kept == [3, 4]
 

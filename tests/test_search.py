@@ -106,8 +106,7 @@ def test_tokens_come_as_often_as_they_are_likely(temperature):
     log_p = log_probabilities(search_model(), SOURCE[:1], [[]])[0]
     p = np.exp(log_p / temperature) / np.exp(log_p / temperature).sum()
     deviation = np.sqrt(p * (1 - p) / 2000)
-    found = first_tokens(temperature=temperature)
-    assert (np.abs(found - p) < 5 * deviation + 1e-3).all()
+    assert (np.abs(first_tokens(temperature=temperature) - p) < 5 * deviation + 1e-3).all()
     np.testing.assert_array_equal(first_tokens(temperature=1e-4), np.eye(23)[log_p.argmax()])
 
 
@@ -168,10 +167,8 @@ def test_searches_call_what_a_subclass_overrides(name, request):
     for xla in (False, True):
         ids, scores = greedy(model, source, xla=xla, **options)
         np.testing.assert_allclose(scores, whole_scores(model, source, ids.numpy()), rtol=1e-4)
-    settings = DecodeSettings(beam_size=1, **options)
-    served = t2t.export.ServedTransformer(model, ENCODERS, settings)
-    exported = served.translate_ids(source[:1])
-    np.testing.assert_allclose(exported["scores"][0], scores[:1], rtol=1e-4)
+    served = t2t.export.ServedTransformer(model, ENCODERS, DecodeSettings(beam_size=1, **options))
+    np.testing.assert_allclose(served.translate_ids(source[:1])["scores"][0], scores[:1], rtol=1e-4)
     whole = {"inputs": np.array([[5, 9, 3, 1]]), "targets": np.array([[7, 9, 1]])}
     logits = tf.nn.log_softmax(model(whole))[0].numpy()
     pair = served.score([ENCODERS["inputs"].decode([5, 9, 3])], ["w7 w9"])

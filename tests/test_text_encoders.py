@@ -467,5 +467,4 @@ def test_ids_beyond_the_vocabulary(encoder, ids, text):
     encoders = {"inputs": encoder, "targets": encoder}
     assert Translator(model, encoders).text(ids) == text
     served = ServedTransformer(model, encoders, DecodeSettings(beam_size=1))
-    rows = np.array([[ids]], np.int32)
-    assert served._parts.texts(rows).numpy().tolist() == [[text.encode()]]
+    assert served._parts.texts(np.array([[ids]], np.int32)).numpy().tolist() == [[text.encode()]]

@@ -206,8 +206,7 @@ texts = [[t.decode() for t in text.numpy()] for text in out["texts"]]
 direct = {{n: g.encode(tf.constant(["low lower"])).to_list() for n, g in server.text.items()}}
 print(json.dumps([ids, texts, direct]))
 """
-    done = toy.succeeded(toy.python("-c", code))
-    *results, direct = json.loads(done.stdout)
+    *results, direct = json.loads(toy.succeeded(toy.python("-c", code)).stdout)
     for encoder, ids, back in zip(ENCODERS, *results, strict=True):
         want = [encoder.encode(text) for text in texts]
         assert ids == padded(want)

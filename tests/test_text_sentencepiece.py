@@ -177,8 +177,7 @@ model = SavedModel({path!r})
 out = model.predict("serve", "text", [t.encode() for t in {texts!r}])
 print(json.dumps([message, out["ids"].tolist(), [t.decode() for t in out["texts"]]]))
 """
-    done = toy.succeeded(toy.python("-c", code))
-    message, ids, back = json.loads(done.stdout)
+    message, ids, back = json.loads(toy.succeeded(toy.python("-c", code)).stdout)
     want = [encoders["theirs"].encode(text) for text in texts]
     assert ids == padded(want)
     assert back == [encoders["theirs"].decode(row) for row in want]

@@ -38,6 +38,5 @@ def pair(split, number):
 def prepare(data_dir, **options) -> Path:
     """Prepares the dataset below `data_dir`, its training in several files; returns its directory."""
     builder = ToyTranslate(data_dir=data_dir, **options)
-    config = tfds.download.DownloadConfig(num_shards=3)
-    builder.download_and_prepare(download_config=config)
+    builder.download_and_prepare(download_config=tfds.download.DownloadConfig(num_shards=3))
     return Path(builder.data_dir)
