@@ -376,4 +376,5 @@ def _parts(layer) -> Iterator[tuple[str, Any]]:
     for part in layer.children() if is_module else vars(layer).values():
         if isinstance(part, keras.layers.Layer):
             yield part.name, part
-            yield from ((f"{part.name}/{path}", below) for path, below in _parts(part))
+            for path, below in _parts(part):
+                yield f"{part.name}/{path}", below

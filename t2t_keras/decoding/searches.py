@@ -115,7 +115,8 @@ def search(
         limits = ops.cast(length + options.extra_length, "int32")
     one_sentence, kernels = False, None
     if ON_TENSORFLOW and not options.xla:
-        one_sentence, kernels = kept_kernels(model, inputs.shape[0] == 1 and most <= FEW_ROWS)
+        few_rows = inputs.shape[0] == 1 and most <= FEW_ROWS
+        one_sentence, kernels = kept_kernels(model, few_rows)
     request = SearchRequest(
         beam_size=beam_size,
         top_beams=top_beams,

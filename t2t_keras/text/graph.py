@@ -153,7 +153,8 @@ def _reached(starts: tf.Tensor, following: tf.Tensor) -> tf.Tensor:
 
     def double(marked: tf.Tensor, following: tf.Tensor, _: tf.Tensor):
         more = mark(marked, tf.boolean_mask(following, marked))
-        return more, tf.gather(following, following), tf.reduce_any(tf.not_equal(more, marked))
+        grew = tf.reduce_any(tf.not_equal(more, marked))
+        return more, tf.gather(following, following), grew
 
     size = tf.size(following)
     marked = mark(tf.zeros([size + 1], tf.bool), starts)
@@ -196,7 +197,8 @@ class SubwordJoiner:
 
     def _spelled(self, ids: tf.Tensor, splits: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
         """Returns the characters of all subtokens, `_END_OF_ROW` after each row, and the splits."""
-        ids = tf.where((ids >= 0) & (ids < self._no_subtoken), ids, self._no_subtoken)
+        is_known = (ids >= 0) & (ids < self._no_subtoken)
+        ids = tf.where(is_known, ids, self._no_subtoken)
         closed_splits = splits + tf.range(tf.size(splits))
         at = tf.range(tf.size(ids)) + segments(splits, tf.size(ids))
         ends = tf.fill(closed_splits[-1][tf.newaxis], self._end_of_row)
