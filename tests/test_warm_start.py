@@ -1,6 +1,5 @@
 """Fine-tuning: rows of tables follow their tokens into another vocabulary, and parts stay frozen."""
 
-import json
 import re
 
 import networks
@@ -134,9 +133,11 @@ def test_without_the_vocabulary_the_size_must_be_the_same(old, tmp_path, capsys)
         warmed(tmp_path, NEW, NEW, other, str(tmp_path))
     for side in ("inputs", "targets"):
         TokenTextEncoder(vocab_list=list("abcdefg")).store_to_file(tmp_path / side)
-    message = r"embeddings of 6 tokens, but the vocabulary .* has 9: give"
-    with pytest.raises(UserError, match=message):
+    with pytest.raises(UserError, match=r"of 6 tokens, but the vocabulary .* has 9: give"):
         warmed(tmp_path, NEW, NEW, SHARED, str(tmp_path))
+    (tmp_path / "run.json").write_text('{"vocabulary": {"targets": "the digest of another"}}')
+    with pytest.raises(UserError, match=r"vocabulary of the targets .* is not found, only another"):
+        warmed(tmp_path, OLD, OLD, SHARED)
 
 
 def test_frozen_weights_stay_and_have_no_slots(eagerly):
@@ -185,17 +186,18 @@ def test_by_flags(tmp_path):
     run["starts"] = [{**start, "data_dir": str(tmp_path / "one"), "replicas": 1}]
     checkpoints.write_settings(str(tmp_path / "run"), model.hp, run)
     checkpoints.save_t2t(model, str(tmp_path / "run" / "model.ckpt-1"))
-    files = f"{tmp_path}/two.txt,{tmp_path}/two.txt"
     done = toy.ran(
-        *("train", "--problem=translate_files", "--on_the_fly", "--vocab_size=1"),
-        *(f"--hparams={hp}", f"--train_files={files}", f"--dev_files={files}"),
-        *(f"--warm_start_from={tmp_path}/run", "--freeze=/ffn/", f"--data_dir={tmp_path}/two"),
-        *(f"--output_dir={tmp_path}/new", "--train_steps=1", "--eval_steps=1"),
-        "--decode_hparams=beam_size=1,extra_length=1",
+        *("train", "--problem=translate_files", "--on_the_fly", "--vocab_size=1", "--freeze=/ffn/"),
+        *(f"--hparams={hp}", "--train_files=two.txt,two.txt", "--dev_files=two.txt,two.txt"),
+        *("--data_dir=two", "--warm_start_from=run", "--output_dir=new", "--train_steps=1"),
+        *("--eval_steps=1", "--decode_hparams=beam_size=1,extra_length=1"),
+        cwd=tmp_path,
     )
     counts = re.search(r"tables are not those of .*: (\d+) of (\d+) tokens keep", done.stderr)
     assert counts and 2 < int(counts[1]) < int(counts[2])
-    assert json.loads((tmp_path / "new" / "run.json").read_text())["freeze"] == "/ffn/"
+    _, recorded = checkpoints.read_settings(f"{tmp_path}/new")
+    assert recorded["freeze"] == "/ffn/"
+    assert f" --warm_start_from={tmp_path}/run" in recorded["starts"][0]["command"]
     arrays = checkpoints.read(f"{tmp_path}/new/model.ckpt-1")
     name = "transformer/body/encoder/layer_0/ffn/conv1/kernel"
     np.testing.assert_array_equal(arrays[name], t2t_variables(model)[name])

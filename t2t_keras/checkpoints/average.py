@@ -35,7 +35,7 @@ def average(prefixes: Sequence[str], output: str) -> int:
             settings that affect the logits; or `output` cannot be written, or its directory has
             checkpoints of another model or run.
     """
-    prefixes = [t2t.resolve(prefix) for prefix in prefixes]
+    prefixes = [os.path.abspath(t2t.resolve(prefix)) for prefix in prefixes]
     if not prefixes:
         raise UserError("there is no checkpoint to average: name one or more.")
     for number, prefix in enumerate(prefixes):

@@ -91,6 +91,7 @@ def main() -> None:
 
     distribution(FLAGS.distribute)  # connects the hosts, before TensorFlow's first operation
     xla = {"auto": None, "on": True, "off": False}[FLAGS.xla]
+    paths: Any = {name: options.directory(name) for name in ("warm_start_from", "warm_start_vocab")}
     settings = options.from_flags(
         TrainSettings,
         model=FLAGS.model or "transformer",
@@ -100,8 +101,7 @@ def main() -> None:
             delta=FLAGS.eval_early_stopping_metric_delta,
             minimize=FLAGS.eval_early_stopping_metric_minimize,
         ),
-        warm_start_from=options.directory("warm_start_from"),
-        warm_start_vocab=options.directory("warm_start_vocab"),
+        **paths,
         attention_page=batch_page if FLAGS.attention_images else None,
         engine=options.from_flags(EngineSettings, xla=xla),
         decode=DecodeSettings.parse(FLAGS.decode_hparams),
@@ -112,7 +112,8 @@ def main() -> None:
         datagen.generate(problem, data_dir, options.tmp_dir())
     source = options.tmp_dir() if FLAGS.on_the_fly else None
     sys.argv[1:] = FLAGS.read_flags_from_files(sys.argv[1:])  # to be recorded
-    sys.argv += [f"--tmp_dir={os.path.abspath(source)}"] if source else []
+    paths |= {"tmp_dir": source}
+    sys.argv += [f"--{name}={os.path.abspath(path)}" for name, path in paths.items() if path]
     trainer = Trainer(problem, hp, data_dir, output_dir, settings, source).prepare()
     parameters = trainer.model.count_params()
     if trainer.engine.is_chief:

@@ -462,7 +462,7 @@ class SharedEmbedding(SettingsLayer):
             "kernel": fixed(
                 self, lambda: ops.pad(ops.transpose(ops.cast(self.table, dtype)), padding)
             ),
-            "bias": ops.cast(ops.where(is_token, 0.0, MASKED), dtype),
+            "bias": ops.where(is_token, ops.cast(0.0, dtype), ops.cast(MASKED, dtype)),
         }
 
     def logits(self, x, matrix=None):

@@ -11,7 +11,7 @@ from t2t_keras.checkpoints.names import is_table, t2t_variables
 from t2t_keras.checkpoints.t2t import assign, with_averages
 from t2t_keras.errors import UserError, warn
 from t2t_keras.network_settings import INFERENCE_SETTINGS
-from t2t_keras.text.encoders import tokens
+from t2t_keras.text.encoders import tokens, vocabulary_digest
 from t2t_keras.trained_model import recorded_encoders
 
 
@@ -21,7 +21,7 @@ def warm_start(
     """Loads a checkpoint into a model; rows of embedding tables are matched by token.
 
     If the checkpoint's vocabulary is found and differs, tokens in both keep their rows, and the rows of
-    other tokens do not change. If it is not found, it must have the same size.
+    other tokens do not change. If it is not found, it must be the same.
 
     Args:
         model: a `Transformer` with its initial weights.
@@ -34,13 +34,19 @@ def warm_start(
         A line about the tokens that were found; "" if the vocabulary is the same.
     """
     prefix = resolve(path)
-    recorded = read_settings(os.path.dirname(prefix))[0]
+    recorded, run = read_settings(os.path.dirname(prefix))
     changed = recorded.diff(model.hp) if recorded else {}
     for name in INFERENCE_SETTINGS:
         if name in changed and not name.startswith("shared"):  # tables may become one, or two
             theirs, ours = changed[name]
             warn(f"{path} has {name}={theirs}, not {ours}: its weights mean another network")
     before = recorded_encoders(prefix, problem, data_dir)
+    for side, each in encoders.items() if before is None else before.items():
+        if run.get("vocabulary", {}).get(side, vocabulary_digest(each)) != vocabulary_digest(each):
+            raise UserError(
+                f"the vocabulary of the {side} that {prefix} was trained with is not found, only another: "
+                "give the directory of its own, --warm_start_vocab=DIRECTORY."
+            )
     names = {side: tokens(each, each.vocab_size) for side, each in encoders.items()}
     old = {side: tokens(each, each.vocab_size) for side, each in (before or {}).items()}
     arrays = with_averages(read(path))
