@@ -90,7 +90,7 @@ def test_commands_ask_for_onednn_on_x86(monkeypatch, machine, of_the_user, asked
         ("datagen --help", ["tensorflow"], "--tmp_dir: "),
         ("datagen --list", ["tensorflow"], "Numbers, dates, times and prices"),
         ("train --problem=translate_ende_numbers", ["tensorflow"], "--data_dir is missing"),
-        ("decode --output_dir=x", ["tensorflow"], "give one of --decode_from_file=FILE"),
+        ("decode --output_dir=x", ["tensorflow"], "give one of --decode_from_file=FILE, --decode_interactive, --score_file=FILE and"),
         ("export --version", ["tensorflow"], f"export.py {t2t_keras.__version__}\n"),
     ],
 )  # fmt: skip

@@ -247,7 +247,6 @@ def test_what_is_typed_goes_on_after_a_mistake(monkeypatch, capsys):
 @pytest.mark.parametrize(
     ("flags", "expected"),
     [
-        ([], "give one of --decode_from_file=FILE, --decode_interactive, --score_file=FILE and"),
         (["--decode_from_file=x", "--decode_interactive"], "give one of"),
         (["--score_file=x"], "--decode_to_file is missing: the scores of --score_file go there"),
         (["--align_file=x"], "--decode_to_file is missing: the alignments of --align_file go there"),

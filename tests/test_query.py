@@ -454,7 +454,6 @@ def test_escapes_of_a_translation_do_not_reach_a_terminal(versions):
         ([], "give --server=HOST:PORT and --servable_name=NAME, or --saved_model=DIR."),
         (["--server=localhost:1"], "--servable_name is missing"),
         (["--server=localhost:1", "--saved_model=x"], "give one"),
-        (["--saved_model=/nowhere"], "/nowhere cannot be loaded as an export of t2t-keras-export"),
         (["--server=localhost:1", "--servable_name=x", "--timeout_secs=0"], "timeout_secs"),
         (["--server=localhost:1", "--servable_name=x", "--data_dir=d"], "--problem is missing"),
         (["--server=localhost:1", "--servable_name=x", f"--problem={toy.PROBLEM}"], "--data_dir is missing"),

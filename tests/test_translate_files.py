@@ -439,7 +439,6 @@ def test_a_dataset_by_name_and_flags(dataset, tmp_path):
         (["--train_files=a,b", "--dev_files=c,d", "--dev_pairs=5"], "--dev_pairs=N, one of them"),
         (["--skip_bad_lines", "--tfds=x"], "--skip_bad_lines and --tfds are both given: leave one"),
         (["--train_files=a", "--dev_files=c,d"], "--train_files takes 2 items, separated by commas"),
-        (["--dev_files=a,b", "--tfds=x"], "--dev_files and --tfds are both given"),
         (["--train_files=a,b", "--dev_files=c,d", "--languages=en,de"], "--languages needs --tfds"),
         (["--corpora=x", "--tfds=y"], "--tfds and --corpora are both given: leave one out"),
         (["--corpora=x", "--clean_copies"], "--clean_copies and --corpora are both given: each corpus is cleaned"),
