@@ -132,8 +132,7 @@ def test_training_data_is_cleaned_once(text, tmp_path):
     assert "  dev: 2 examples in" in first.stdout
     made = read_shards(tmp_path)
     (tmp_path / "text2text_tmpdir-dev-00000-of-00001").unlink()
-    again = toy.ran("datagen", *arguments, *settings)
-    assert again.stderr.splitlines() == [
+    assert toy.ran("datagen", *arguments, *settings).stderr.splitlines() == [
         f"text2text_tmpdir: {tmp_path} has the train shards already, so cleaning (--clean_...) and "
         "random_seed=7 has no effect: delete them to regenerate them"
     ]

@@ -250,8 +250,7 @@ def test_requests_that_are_refused(serve, signature, inputs, message):
 def test_requests_of_any_size(serve):
     """More than are decoded at once, in an order of their own; and none."""
     got = serve("translate", text=LINES[3:6] * 40)["translation"]
-    few = serve("translate", text=LINES[3:6])["translation"]
-    assert got.tolist() == few.tolist() * 40
+    assert got.tolist() == serve("translate", text=LINES[3:6])["translation"].tolist() * 40
     empty = np.array([], object).astype("S")
     none = serve("translate", text=empty)
     assert {name: array.shape[1:] for name, array in none.items() if not len(array)} == {
@@ -283,8 +282,7 @@ def test_hostile_texts(serve):
     assert [name for name, cut in truncated.items() if cut] == [
         name for name in texts if name.startswith("a megabyte") or name == "control characters"
     ]
-    alone = serve("translate", text=["low"])["translation"]
-    assert by_name["not UTF-8"] == alone[0]
+    assert by_name["not UTF-8"] == serve("translate", text=["low"])["translation"][0]
     for text in got["translation"]:
         text.decode()
 
@@ -311,8 +309,7 @@ def test_bytes_in_bfloat16_with_another_default(path, tmp_path):
     loaded = tf.saved_model.load(half_path)
     lines = ["low", "日本 low x", ""]
     got = loaded.signatures["translate"](text=tf.constant(lines))
-    half = in_precision(model, "bfloat16")
-    wanted = python_translations(half, lines, settings, encoders)
+    wanted = python_translations(in_precision(model, "bfloat16"), lines, settings, encoders)
     assert texts(got["translations"].numpy()) == [w.texts for w in wanted]
     assert got["scores"].dtype == tf.float32
     ids = tf.constant([example([2, 3, 1])])
@@ -428,9 +425,8 @@ def test_warm_up_requests_can_be_answered(path, loaded):
     asked = {}
     for signature, inputs in read_warm_up(path):
         function = loaded.signatures[signature]
-        specs = function.structured_input_signature[1]
         assert {n: (t.dtype, t.shape.rank) for n, t in inputs.items()} == {
-            n: (s.dtype, s.shape.rank) for n, s in specs.items()
+            n: (s.dtype, s.shape.rank) for n, s in function.structured_input_signature[1].items()
         }
         function(**inputs)
         sizes = asked.setdefault(signature, [])
