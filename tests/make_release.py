@@ -26,8 +26,7 @@ def main(directory: Path) -> None:
     directory.mkdir()
     random = np.random.default_rng(0)
     model = small_model("num_hidden_layers=1,symbol_modality_num_shards=2")
-    prefix = str(directory / "model.ckpt-0")
-    t2t.checkpoints.save_t2t(model, prefix)
+    t2t.checkpoints.save_t2t(model, str(directory / "model.ckpt-0"))
     t2t.checkpoints.write_settings(str(directory), model.hp, model.description())
     model.save(directory / "model.keras")
     batch = {name: random.integers(2, 23, (3, 9)).astype(np.int32) for name in SIDES}

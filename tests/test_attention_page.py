@@ -408,8 +408,7 @@ def test_everything_that_can_be_used_has_a_name(show):
     page = show(sample(tree=TREE), "word=0")
     named = {}
     for node in page.call("Accessibility.getFullAXTree")["nodes"]:
-        name = node.get("name", {}).get("value", "")
-        named.setdefault(node["role"]["value"], []).append(name)
+        named.setdefault(node["role"]["value"], []).append(node.get("name", {}).get("value", ""))
     for role in ("button", "radio", "checkbox", "combobox", "image"):
         assert all(named[role]), role
     assert {"katzen", "layer 0, head 2"} <= {*named["button"]} and "head 1" in named["checkbox"]
@@ -481,8 +480,7 @@ def test_long_sentences_and_many_heads_are_shown(show, layers, length):
     weights = np.random.default_rng(1).dirichlet(np.full(length, 0.3), (layers, 8, length))
     tokens = [f"word{i}" for i in range(length)]
     one = {"text": "", "tokens": tokens, "words": list(range(length)), "word_texts": tokens}
-    data = sample(source=one, target=one, attention={"encoder": weights.round(4).tolist()})
-    page = show(data)
+    page = show(sample(source=one, target=one, attention={"encoder": weights.round(4).tolist()}))
     page.drawn()
     for i, greatest in enumerate(weights[-1, :, :9].mean(0).argmax(-1)):
         page.point_at(*page.middle(word("queries", i)))

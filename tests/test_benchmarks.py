@@ -35,8 +35,7 @@ def run(name, *args, code=0):
     [("vocabulary", "Same subtokens"), ("encode", "T2T in plain Python"), ("text_in_graph", "map")],
 )
 def test_vocabularies_and_ids_equal_those_of_plain_python(text, name, printed):
-    done = run(name, text, "--lines=150", "--target_size=200", "--repeats=1")
-    assert printed in done.stdout
+    assert printed in run(name, text, "--lines=150", "--target_size=200", "--repeats=1").stdout
 
 
 def test_says_how_few_lines_there_are(text):
@@ -142,8 +141,7 @@ def test_mistakes_are_reported_before_anything_is_measured(tmp_path):
         ("--only=readin", "'readin' is not one of text_encoding"),
         ("--only=training_step", "needs one <!-- measured: training_step -->"),
     ):
-        done = run("report", page, argument, code=2)
-        assert wanted in done.stderr.splitlines()[-1]
+        assert wanted in run("report", page, argument, code=2).stderr.splitlines()[-1]
         assert page.read_text() == PAGE
 
 

@@ -185,8 +185,7 @@ def test_a_directory_of_translations_is_scored_by_step(systems):
     flags = (f"--reference={systems / 'reference'}", "--bleu_variant=cased", "--min_steps=21")
     (systems / "all" / "x.de-1100.unfinished").write_text("half")
     (systems / "all" / "x.de-5").mkdir()
-    done = run(f"--translations_dir={systems / 'all'}", *flags)
-    lines = done.stdout.splitlines()
+    lines = run(f"--translations_dir={systems / 'all'}", *flags).stdout.splitlines()
     for line, name, file in zip(lines, ("one", "two"), ("x.de-900", "x.de-1000"), strict=True):
         alone = run(f"--translation={systems / name}", *flags[:2]).stdout.split("\n")
         sacre = alone[1].split(" (")[0]

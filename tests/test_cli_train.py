@@ -47,8 +47,7 @@ def run(toy_dir):
     former = "--eval_early_stopping_steps=1 --eval_early_stopping_metric_delta=9"
     record["starts"].insert(0, {**record["starts"][0], "command": f"t2t-keras-train {former}"})
     (output_dir / "run.json").write_text(json.dumps(record))
-    done = toy.ran("train", f"--output_dir={output_dir}")
-    return output_dir, done, stopped
+    return output_dir, toy.ran("train", f"--output_dir={output_dir}"), stopped
 
 
 def test_saves_and_leaves_after_sigterm_and_then_ends_normally(run):

@@ -65,8 +65,7 @@ def test_layers_in_keras(tmp_path, monkeypatch):
     ids, classes = example.sentences(256)
     logits = model(ids).numpy()
     assert np.mean(logits.argmax(-1) == classes) > 0.9  # by chance: 1/2
-    longer = np.pad(ids, [(0, 0), (0, 5)])
-    np.testing.assert_allclose(model(longer), logits, atol=1e-5)
+    np.testing.assert_allclose(model(np.pad(ids, [(0, 0), (0, 5)])), logits, atol=1e-5)
     np.testing.assert_array_equal(saved_and_loaded(model, tmp_path)(ids), logits)
 
     changed = [v.path for v in turns.weights if not np.array_equal(before[v.path], v)]
@@ -97,8 +96,7 @@ def own_run(tmp_path_factory):
     toy.generate(directory)
     given = (OWN, "--model=temperature_transformer", f"--problem={toy.PROBLEM}", *of_run(directory))
     steps = ("--train_steps=4", "--local_eval_frequency=2", "--eval_steps=1", DECODE)
-    hparams = f"--hparams={toy.hparams(num_hidden_layers=1)}"
-    toy.ran("train", *given, hparams, *steps, eagerly=True)
+    toy.ran("train", *given, f"--hparams={toy.hparams(num_hidden_layers=1)}", *steps, eagerly=True)
     return directory
 
 
@@ -117,8 +115,7 @@ def test_a_model_of_ones_own_is_trained_by_its_name(own_run, own_model):
     assert type(own_model).__name__ == "TemperatureTransformer"
     for layer in own_model.encoder.layers:  # a gradient reached every head's
         assert np.all(np.abs(layer.self_attention.temperature - 1) > 0)
-    names = ("source_vocab_size", "target_vocab_size")
-    sizes = {name: getattr(own_model, name) for name in names}
+    sizes = {name: getattr(own_model, name) for name in ("source_vocab_size", "target_vocab_size")}
     again = type(own_model)(own_model.hp, **sizes)
     assert t2t.checkpoints.load_t2t(again, str(own_run / "run")) == 4
     np.testing.assert_array_equal(again(BATCH), own_model(BATCH))
