@@ -25,6 +25,9 @@ class SharpAttention(t2t.layers.MultiHeadAttention):
     def attend(self, q, k, v, mask, **kwargs):
         return super().attend(3 * q, k, v, mask, **kwargs)
 
+    def call(self, query, memory=None, **kwargs):
+        return super().call(query, changed(query if memory is None else memory), **kwargs)
+
 
 class NearAttention(t2t.layers.MultiHeadAttention):
     needs_positions = True
@@ -41,15 +44,18 @@ class ChangedMemoryLayer(t2t.layers.TransformerDecoderLayer):
     def call(self, x, memory=None, **kwargs):
         return super().call(x, changed(memory), **kwargs)
 
+    def feed_forward(self, name):
+        return keras.layers.Dropout(0.0, name=name)
+
 
 class LearnedFrequencies(t2t.layers.PositionEncoding):
-    def build(self, input_shape):
-        super().build(input_shape)
-        self.frequency = self.add_weight(shape=input_shape[-1:], initializer="uniform")
+    def __init__(self, **kwargs):
+        super().__init__(**kwargs)
+        self.frequency = self.add_weight(shape=(), initializer="uniform")
 
     def signal(self, position, channels):
-        position = keras.ops.cast(position, "float32")
-        return 3 * keras.ops.sin(keras.ops.expand_dims(position, -1) * self.frequency + 1.0)
+        angle = self.frequency * keras.ops.cast(position, "float32")[..., None] + 1.0
+        return 3 * keras.ops.sin(angle * keras.ops.arange(channels, dtype="float32"))
 
 
 def layer_with(attention_class):
@@ -66,8 +72,7 @@ def transformer_with(decoder):
 
 def with_layer(layer):
     """A Transformer class whose decoder has layers of another class."""
-    decoder = type("Decoder", (t2t.layers.TransformerDecoder,), {"layer_class": layer})
-    return transformer_with(decoder)
+    return transformer_with(type("Own", (t2t.layers.TransformerDecoder,), {"layer_class": layer}))
 
 
 CHANGED = {

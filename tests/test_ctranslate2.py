@@ -263,7 +263,7 @@ def test_refuses_what_ctranslate2_has_not(overrides, options, message, tmp_path,
 
 
 def test_refuses_other_networks_and_integers(tmp_path):
-    own, quantized, part = small_model(model_class=CHANGED["model"]), small_model(), small_model()
+    own, quantized, part = small_model(model_class=CHANGED["memory"]), small_model(), small_model()
     quantized.quantize("int8")
     part.decoder.layers[-1].ffn.conv1.activation = keras.activations.tanh
     refused = {"a model of your own; got": own, "quantized weights": quantized, "activation": part}

@@ -59,15 +59,19 @@ def t2t_variables(model) -> dict[str, Any]:
         raise UserError(f"a checkpoint holds one model, got {len(model.members)}: name one.")
     require_float_kernels(model, "T2T's checkpoints hold")
     named = {
-        f"{scope}/{name}": getattr(layer, attribute)
+        f"{scope}/{name}": variable
         for scope, layer, attributes in _layers(model)
         for name, attribute in attributes.items()
+        if (variable := getattr(layer, attribute, None)) is not None
     }
     body = f"{CLASSIFIER_SCOPE if model.kind == CLASSIFICATION else SCOPE}/body"
     known = {id(variable) for variable in named.values()}
     for variable in model.weights:
         if id(variable) not in known:
-            named[f"{body}/{variable.path.partition('/')[2]}"] = variable
+            name = f"{body}/{variable.path.partition('/')[2]}"
+            while name in named:  # as of both positions' weights, if made in `__init__`
+                name += "_1"
+            named[name] = variable
     return named
 
 
@@ -98,27 +102,26 @@ def _layers(model) -> Iterator[tuple[str, Any, dict[str, str]]]:
         for side, position in sides:
             if position is not None:
                 yield body, position, {f"{side}_positional_embedding": "table"}
-    norms = []
     for side, stack in (("encoder", model.encoder), ("decoder", model.decoder)):
         if stack is None:
             continue
-        norms.append((f"{body}/{side}/layer_prepostprocess", stack.last_preprocess))
+        norm = getattr(stack.last_preprocess, "layer_norm", None)
+        yield f"{body}/{side}/layer_prepostprocess", norm, _NORM
         for number, layer in enumerate(stack.layers):
             for name in layer.sublayers:
                 sublayer, place = getattr(layer, name), f"{body}/{side}/layer_{number}/{name}"
                 for own, theirs in _PROCESSES.items():
-                    norms.append((f"{place}/{theirs}", getattr(layer, f"{name}_{own}")))
+                    norm = getattr(getattr(layer, f"{name}_{own}"), "layer_norm", None)
+                    yield f"{place}/{theirs}", norm, _NORM
                 if name == "ffn":
-                    denses, variables = [sublayer.conv1, sublayer.conv2], _DENSE
+                    denses, variables = ["conv1", "conv2"], _DENSE
                 else:
                     place, variables = f"{place}/multihead_attention", _KERNEL
-                    denses = [sublayer.q, sublayer.k, sublayer.v, sublayer.output_transform]
+                    denses = ["q", "k", "v", "output_transform"]
                     if sublayer.max_relative_position:
                         yield f"{place}/dot_product_attention_relative", sublayer, _RELATIVE
-                yield from ((f"{place}/{dense.name}", dense, variables) for dense in denses)
-    for place, process in norms:
-        if process.layer_norm is not None:
-            yield place, process.layer_norm, _NORM
+                for dense in filter(None, (getattr(sublayer, each, None) for each in denses)):
+                    yield f"{place}/{dense.name}", dense, variables
 
 
 def trainable_names(model) -> list[str]:

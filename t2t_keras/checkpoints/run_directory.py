@@ -10,7 +10,7 @@ from typing import Any
 from t2t_keras import files, registry
 from t2t_keras.checkpoints.names import model_of
 from t2t_keras.checkpoints.t2t import assign, read, require_sizes, resolve, with_averages
-from t2t_keras.errors import UserError
+from t2t_keras.errors import UserError, warn
 from t2t_keras.network_settings import INFERENCE_SETTINGS, for_inference
 from t2t_keras.precision import policy_in, policy_of
 from t2t_keras.settings import (
@@ -199,7 +199,10 @@ def read_settings(directory: str) -> tuple[HParams | None, dict[str, Any]]:
 
 def describe(model: Transformer) -> dict[str, Any]:
     """Returns the facts about a model that `run.json` records besides its settings."""
-    return {**model.description(), "model": registry.model_name(model)}
+    name, own = registry.model_name(model), type(model)
+    if own is not registry.model(name):
+        warn(f"{own.__name__} is recorded as model {name}: give it a name, registry.register_model")
+    return {**model.description(), "model": name}
 
 
 def load_model(

@@ -143,7 +143,7 @@ class MultiHeadAttention(SettingsLayer):
         has_memory = memory is not None or of_memory
         carried = memory_mask if has_memory else mask if query_mask is None else query_mask
         keys, sizes = memory if has_memory else query, _sizes(query)
-        if cache is None or cache.joint_kernel is None:
+        if cache is None or cache.joint_kernel is None or memory is not None:
             q = self._heads(self.q, query, sizes, self.key_scale)
             seen = (of_memory and cache.kept) or self.keys_and_values(keys)
         else:
@@ -162,9 +162,8 @@ class MultiHeadAttention(SettingsLayer):
                 seen = {name: grown(cache.prefix[name], seen[name]) for name in seen}
             carried = None  # it is of the query, not of the keys before it
         keys = keys if cache is None else seen["k"]
-        attention_mask = AttentionMask.of(attention_mask, query, keys, carried)
-        attention_mask = self.prepare(attention_mask, query, keys)
-        context, weights = self.attend(q, seen["k"], seen["v"], attention_mask, training=training)
+        mask = self.prepare(AttentionMask.of(attention_mask, query, keys, carried), query, keys)
+        context, weights = self.attend(q, seen["k"], seen["v"], mask, training=training)
         rows = moved(context, 2, 1)  # [B, H, T, C] -> [B, T, H, C]
         rows = flattened(rows, rows.shape[2] * rows.shape[3], training)
         output = dense(self.output_transform, rows)
@@ -219,11 +218,12 @@ class MultiHeadAttention(SettingsLayer):
 
     def empty_cache(self, batch):
         """Returns an empty cache: {"k": [B, H, 0, K/H], "v": [B, H, 0, V/H]}."""
-        shape = (batch, self.num_heads, 0)
-        return {
-            name: ops.zeros((*shape, part.units // self.num_heads), self.compute_dtype)
-            for name, part in (("k", self.k), ("v", self.v))
-        }
+        if type(self).keys_and_values is not MultiHeadAttention.keys_and_values:  # of other shapes
+            nothing = ops.zeros((batch, 0, self.q.kernel.shape[0]), self.compute_dtype)
+            return self.keys_and_values(nothing)
+        heads, parts = self.num_heads, {"k": self.k, "v": self.v}
+        shapes = {name: (batch, heads, 0, part.units // heads) for name, part in parts.items()}
+        return {name: ops.zeros(shape, self.compute_dtype) for name, shape in shapes.items()}
 
     def attend(self, q, k, v, mask: AttentionMask, *, training=False):
         """Returns softmax(q k + bias) v, [B, H, T, V/H], and the weights before dropout, [B, H, T, S].

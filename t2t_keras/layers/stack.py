@@ -212,6 +212,8 @@ class Stack(TransformerLayer):
                 raise UserError("add_loss has no gradient with remat: set remat to False.")
             if return_attention_weights:
                 x, *weights = x
+                if any(each is None for each in weights[: 1 + layer.has_memory]):
+                    raise UserError("attend returned None: return the weights, too, [B, H, T, S].")
                 all_weights.append(weights)
         return self.last_preprocess(x, training=training), all_weights
 

@@ -287,11 +287,10 @@ class Trainer:
                 self._note(step=step)
                 rule = s.early_stopping
                 if rule.reached(*self.history.of(rule.metric)):
-                    best = self._best() or step
                     return (
                         f"stopped after step {step}: {rule.metric} of dev has not improved by "
                         f"{rule.delta} for {rule.steps} steps; the best checkpoint by {s.best_metric} "
-                        f"is {self.checkpoints.prefix(best)}"
+                        f"is {self.checkpoints.prefix(self._best() or step)}"
                     )
             if step >= s.train_steps:
                 return f"done: step {step}"
