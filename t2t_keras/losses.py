@@ -227,7 +227,7 @@ class TokenFit(NamedArguments, keras.Model):
     `fit` and `evaluate` then take batches {"inputs": [B, S], "targets": [B, T]}, packed ones too, as
     `t2t_keras.data.dataset` gives them. The loss is the sum of the token losses divided by the number of
     target tokens, with `hp.label_smoothing` in `fit` and without it in `evaluate`. Both report means over all
-    tokens of an epoch: "loss", "accuracy", and "perplexity", exp of "loss". `compile(metrics=...)` adds
+    tokens of an epoch: "loss", with what layers add; "accuracy"; "perplexity", without. `compile(metrics=...)` adds
     others, which Keras computes over all positions, padding too; "accuracy" stays ours.
     A model that is compiled with a loss behaves like any other Keras model.
 
@@ -291,9 +291,10 @@ class TokenFit(NamedArguments, keras.Model):
         else:
             loss, tokens = self.loss_sums(y_pred, targets, smoothing)
             right, _ = self.right_sums(y_pred, targets)
-        self._token_means.update(loss, right, tokens)
+        whole = self._with_added(loss, tokens)
+        self._token_means.update((whole, right, loss), tokens)
         total = self.sum_over_replicas(tokens) if self.sum_over_replicas else tokens
-        return self._with_added(loss, tokens) / ops.maximum(total, 1.0)
+        return whole / ops.maximum(total, 1.0)
 
     def train_step(self, *arguments):
         # Metrics of the user's need logits.
@@ -415,8 +416,8 @@ class _TokenMeans:
             _Perplexity(name="perplexity"),
         ]
 
-    def update(self, loss, right, tokens):
-        for metric, total in zip(self.metrics, (loss, right, loss), strict=True):
+    def update(self, sums, tokens):
+        for metric, total in zip(self.metrics, sums, strict=True):
             metric.update_state(total / ops.maximum(tokens, 1.0), sample_weight=tokens)
 
 

@@ -203,6 +203,10 @@ class AdamW(Adam):
         super().__init__(**kwargs)
         self.decay = decay
 
+    def exclude_from_weight_decay(self, var_list=None, var_names=None):
+        """Raises UserError: the decay is of every variable."""
+        raise UserError("AdamW decays every variable: use keras.optimizers.AdamW to exclude some.")
+
     def update_step(self, gradient, variable, learning_rate):
         """Decays a variable and then updates it from its gradient."""
         self.assign_sub(variable, ops.multiply(variable, self.decay))

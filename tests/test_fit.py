@@ -333,9 +333,9 @@ def test_losses_of_layers_count(compiled):
     model, batch = compiled(NO_DROPOUT), {"inputs": IDS, "targets": IDS}
     plain = float(model.compute_loss(batch, y_pred=model(batch)))
     model.encoder.layers[0].ffn.conv1.kernel.regularizer = keras.regularizers.L2(10.0)
-    added = float(sum(model.losses))
-    assert added > 1
+    assert (added := float(sum(model.losses))) > 1
     assert float(model.compute_loss(batch, y_pred=model(batch))) == pytest.approx(plain + added)
+    assert model.evaluate(batch, verbose=0)[0] > added
     model.sum_over_replicas = lambda tokens: 2 * tokens  # each of two gives half
     half = float(model.compute_loss(batch, y_pred=model(batch)))
     assert half == pytest.approx((plain + added) / 2)

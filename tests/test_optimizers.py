@@ -250,6 +250,7 @@ def test_config_round_trip(case):
 def test_optimizers_that_cannot_be_made():
     with pytest.raises(UserError, match="optimizer_multistep_accumulate_steps of 1 or more, got 0"):
         optimizers.create(settings("optimizer=multistep_adam"))
-    recorded = HParams.from_dict({"optimizer": "RMSProp"})  # takes what tensor2tensor recorded
     with pytest.raises(UserError, match=r"got 'RMSProp' .none of T2T's Transformer sets"):
-        optimizers.create(recorded)
+        optimizers.create(HParams.from_dict({"optimizer": "RMSProp"}))  # as T2T recorded it
+    with pytest.raises(UserError, match=r"AdamW decays every variable: use keras\.optim"):
+        optimizers.AdamW(decay=0.1).exclude_from_weight_decay(var_names=["bias"])

@@ -45,6 +45,8 @@ def test_moves_by_the_gradient_of_the_mean_over_tokens(refused):
     step.variables.pop()  # as if the last part was built by the call in the step
     with refused("too late for this training"):
         step.update(BATCH)
+    with refused("leaves out weight_decay: use hparams"):
+        TrainStep(model, keras.optimizers.AdamW(), seed=0, xla=False)
 
 
 @pytest.mark.usefixtures("eagerly")

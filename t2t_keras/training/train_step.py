@@ -1,8 +1,4 @@
-"""One training step: forward and backward pass, sum over replicas, weight update.
-
-The file has the step, its dropout masks, then training state that some settings add: accumulated
-gradients, the loss scale of float16, a moving average of the weights.
-"""
+"""One training step: forward and backward pass, sum over replicas, weight update; its masks and state."""
 
 from __future__ import annotations
 
@@ -50,7 +46,7 @@ class TrainStep:
 
     Args:
         model: the `Transformer`.
-        optimizer: a Keras optimizer; built here.
+        optimizer: a Keras optimizer without clipping, decay or average of its own; built here.
         seed: seed of the dropout masks, which also depend on the step, the replica and the call site.
         xla: True compiles forward pass, backward pass and update with XLA.
         learning_rate: function of the number of the batch; by default the optimizer's.
@@ -80,6 +76,15 @@ class TrainStep:
         self._learning_rate = learning_rate
         self.variables = list(model.trainable_variables)
         self.names = trainable_names(model)
+        own = "clipnorm clipvalue global_clipnorm weight_decay use_ema gradient_accumulation_steps"
+        left_out = [name for name in own.split() if getattr(optimizer, name)]
+        if type(optimizer) in (keras.optimizers.Nadam, keras.optimizers.LossScaleOptimizer):
+            left_out = [f"parts of {type(optimizer).__name__}"]
+        if left_out:
+            raise UserError(
+                f"TrainStep only calls update_step, which leaves out {', '.join(left_out)}: use "
+                "hparams clip_grad_norm and weight_decay, or TrainStep's accumulate, ema and scale_loss."
+            )
         optimizer.build(self.variables)
         self.accumulator: Any = Accumulator(self.variables) if accumulate > 1 else None
         self._clip_batches = accumulate > 1 and not join and model.hp.clip_grad_norm > 0
@@ -150,8 +155,8 @@ class TrainStep:
         with tf.GradientTape() as tape, keep_mask_scope(PhiloxKeepMask(seeds)):
             loss, tokens = self.model.training_sums(batch)
             if len(self.model.trainable_variables) != len(self.variables):
-                late = "a layer was built by its first call, too late for this training"
-                raise UserError(f"{late}: build it in `build`, or call the model once before.")
+                late = "weights were frozen or built by a layer's first call, too late for this training"
+                raise UserError(f"{late}: freeze, or build in `build`, before the step is made.")
             scaled = loss = loss * self.loss_multiplier
             if self.loss_scale is not None:
                 scaled = loss * self.loss_scale.scale.value
