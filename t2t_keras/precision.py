@@ -80,12 +80,15 @@ def cache_of(model, name: str) -> dict:
     `enable_lora` and `quantize` give it others, and a graph keeps those that it was traced with. A graph
     with 8-bit weights keeps their values, so it is also a new one if these have changed.
 
-    The attribute `name` of the model or `Ensemble` holds it.
+    The attribute `name` of the model or `Ensemble` holds it. Within a `keras.StatelessScope`, whose values
+    a graph would keep, nothing holds it.
     """
     read = [
         _values(each.variables) if isinstance(each.dtype_policy, EightBits) else [*each.variables]
         for each in model.members
     ]
+    if not all(isinstance(v.value, tf.Variable) for each in model.members for v in each.variables):
+        return {}
     attributes = vars(model)  # not `setattr`: Keras would track them
     # What was read is kept, so that nothing new has the id or the address of what was freed.
     former, cache = attributes.get(name, ([], {}))

@@ -149,6 +149,12 @@ def test_a_pair_that_is_too_long_has_no_links(model):
     assert aligner.align(["a b", "a b c d e"], ["b a", "b"])[1] == []
     assert set(aligner.error_rates(["a b c d e\tb"], [({(0, 0)}, {(0, 0)})]).values()) == {1.0}
     assert "it is not scored" in messages[0]
+    aligner = PairAligner(model := networks.small_model(spread=3.0), ENCODERS, "0:1")
+    before = aligner.align(["a b c d"], ["c b a d"])
+    (q := model.decoder.layers[0].encdec_attention.q).enable_lora(2)
+    for weight in (q.lora_kernel_a, q.lora_kernel_b):
+        weight.assign(np.random.default_rng(1).normal(0, 9, weight.shape))
+    assert before != aligner.align(["a b c d"], ["c b a d"])
 
 
 def test_mistakes_end_in_one_line(model):

@@ -2,11 +2,12 @@
 
 import itertools
 
+import keras
 import numpy as np
 import pytest
 import tensorflow as tf
 import test_export
-from networks import ENCODERS, SOURCE, log_probabilities, search_model
+from networks import ENCODERS, SOURCE, log_probabilities, search_model, small_model
 from test_beam import assert_equal, reference
 from test_translator import LINES, make, same
 
@@ -79,6 +80,13 @@ def test_what_a_processor_forbids_does_not_come():
     assert not np.isin(ids, [common, 1]).any() and np.isfinite(scores).all()
     with pytest.raises(ValueError, match="Dimension 2 in both shapes must be equal"):
         decoding.greedy(model, SOURCE, logits_processors=[lambda logits, step: logits[..., :9]])
+    model = small_model()
+    twice = [lambda logits, step: logits + score(model, SOURCE, SOURCE)[0]]
+    decoding.greedy(model, SOURCE, logits_processors=twice)
+    scores = score(model, SOURCE, SOURCE).numpy()
+    with keras.StatelessScope([(each, 0 * each.value) for each in model.variables]):
+        assert np.abs(score(model, SOURCE, SOURCE) - scores).max() > 0.1
+    np.testing.assert_array_equal(score(model, SOURCE, SOURCE), scores)  # no graph kept zeros
 
 
 @pytest.mark.parametrize("beam_size", [1, 3])

@@ -221,6 +221,8 @@ def test_scores_are_mean_losses_of_the_target_s_tokens():
     together = list(scorer().score_lines(lines))
     np.testing.assert_allclose([score.loss for score in together], wanted, rtol=1e-4)
     assert [score.tokens for score in together] == [4, 1, 2, 3]
+    sums = [-sum(score.token_scores) / len(score.token_scores) for score in together]
+    np.testing.assert_allclose(sums, wanted, rtol=1e-4)  # those of <pad> are not among them
     alone = [next(scorer(batch_size=1).score_lines([line])).loss for line in lines]
     np.testing.assert_allclose(alone, wanted, rtol=1e-4)
 

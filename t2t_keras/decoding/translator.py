@@ -543,8 +543,8 @@ class PairScorer:
         rows = token_scores(self.model, sources if sources.size else None, targets).numpy()
         sums, tokens = rows.sum(1), np.count_nonzero(targets != PAD_ID, axis=1)
         return [
-            PairScore(-float(total) / number, int(number), row[:number].tolist())
-            for total, number, row in zip(sums, tokens, rows, strict=True)
+            PairScore(-float(total) / number, int(number), row[ids != PAD_ID].tolist())
+            for total, number, row, ids in zip(sums, tokens, rows, targets, strict=True)
         ]
 
     def empty_result(self, pair: Pair) -> PairScore:

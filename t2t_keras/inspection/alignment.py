@@ -7,18 +7,16 @@ from __future__ import annotations
 
 import itertools
 import re
-from collections.abc import Iterable, Iterator, Sequence
-from functools import partial
+from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
-import numpy as np
 import tensorflow as tf
 
 from t2t_keras.decoding.translator import Line, Pair, PairScorer, pad
 from t2t_keras.errors import UserError, several_texts
 from t2t_keras.ids import EOS_ID, PAD_ID
 from t2t_keras.inspection.attention import require_both_sides
-from t2t_keras.open_graph import open_graph
+from t2t_keras.open_graph import open_graph_of_model
 from t2t_keras.text import SentencePieceEncoder
 from t2t_keras.text.graph import SPACES
 from t2t_keras.text.sentencepiece import UNKNOWN
@@ -76,10 +74,9 @@ class PairAligner(PairScorer):
     """
 
     def __init__(self, model, encoders, heads: str = "mean", settings=None, report=None):
-        only = [heads_of_model(model, heads)]
+        self._heads = heads_of_model(model, heads)
         super().__init__(model, encoders, settings, report)
         self._spaces = dict.fromkeys(map(ord, unknown_spaces(encoders)), " ")
-        self._source_words = open_graph(partial(source_words, model, encoders, only))
 
     def align(self, sources: Sequence[str], targets: Sequence[str]) -> list[Links]:
         """Returns the links of each pair of texts, ordered by target word."""
@@ -93,7 +90,7 @@ class PairAligner(PairScorer):
         return list(self.batcher.results(map(self._pair, lines)))
 
     def run(self, pairs: Sequence[Pair], longest: int) -> list[Links]:  # type: ignore[override]
-        return [_links(words[:, 0]) for words in self._source_words(*_ids(pairs))]
+        return [_links(words[:, 0]) for words in self._source_words([self._heads], pairs)]
 
     def error_rates(self, lines: Iterable[str], references: Sequence[Gold]) -> dict[Heads, float]:
         """Returns the alignment error rate of every head and mean, with and without `after`."""
@@ -103,13 +100,18 @@ class PairAligner(PairScorer):
         layers, number = _layers_and_heads(self.model)
         chosen = [(None, None), *itertools.product(range(layers), (None, *range(number)))]
         every = [Heads(*one, after) for one in chosen for after in (False, True)]
-        graph = open_graph(partial(source_words, self.model, self.encoders, every))
         found: dict[Heads, list[Links]] = {heads: [] for heads in every}
         for start in range(0, len(pairs), _PAIRS):
-            for words in graph(*_ids(pairs[start : start + _PAIRS])):
+            for words in self._source_words(every, pairs[start : start + _PAIRS]):
                 for number, heads in enumerate(every):
                     found[heads].append(_links(words[:, number]))
         return {heads: alignment_error_rate(each, references) for heads, each in found.items()}
+
+    def _source_words(self, heads: Sequence[Heads], pairs: Sequence[Pair]) -> tf.RaggedTensor:
+        graph = open_graph_of_model(source_words)  # one for each model, encoders and heads
+        sides = zip(*(pair[1:3] for pair in pairs), strict=True)
+        ids = (pad([ids or [EOS_ID] for ids in side]) for side in sides)  # empty: a pair left out
+        return graph(self.model, self.encoders, heads, *ids)
 
     def _pair(self, line: Line) -> Pair:
         return super()._pair(line._replace(text=line.text.translate(self._spaces)))
@@ -134,11 +136,6 @@ def heads_of_model(model, text: str) -> Heads:
         if number is not None and number >= count:
             raise UserError(f"heads={heads}: there is no {name} {number}, only 0 to {count - 1}.")
     return heads
-
-
-def _ids(pairs: Sequence[Pair]) -> Iterator[np.ndarray]:
-    sides = zip(*(pair[1:3] for pair in pairs), strict=True)
-    return (pad([ids or [EOS_ID] for ids in side]) for side in sides)  # empty: a pair left out
 
 
 def _links(words: tf.Tensor) -> Links:
