@@ -42,10 +42,9 @@ def check_settings(hp: HParams) -> None:
 
 
 def for_inference(hp: HParams) -> HParams:
-    """Resets training-only settings to their defaults if the network does not support their values."""
-    settings = {name: SETTINGS[name] for name in ("symbol_dropout", "initializer")}
-    wrong = [n for n, setting in settings.items() if not setting.allowed.takes(getattr(hp, n))]
-    return hp.replace(**{name: settings[name].default for name in wrong})
+    """Resets the initializer, which only training reads, to its default if the network has no such one."""
+    usual = SETTINGS["initializer"]
+    return hp if usual.allowed.takes(hp.initializer) else hp.replace(initializer=usual.default)
 
 
 def stack_keywords(hp: HParams) -> tuple[dict[str, Any], dict[str, Any]]:

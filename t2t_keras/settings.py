@@ -294,7 +294,6 @@ _NETWORK = {
     "relu_dropout_broadcast_dims": declare("", _axes(3), "axes sharing its mask"),
     "layer_prepostprocess_dropout": declare(0.1, _FRACTION, "dropout of embeddings, and letter d"),
     "layer_prepostprocess_dropout_broadcast_dims": declare("", _axes(3), "axes sharing its mask"),
-    "symbol_dropout": declare(0.0, one_of(0.0), "dropout of whole tokens; not supported"),
 }
 
 _DATA = {

@@ -88,16 +88,17 @@ def test_what_t2t_had_on_and_we_have_not_is_reported(directory):
     assert left_out_of_t2t(directory, hp, "translate_ende_wmt8k", 1) == []
     off = {"scheduled_sampling_prob": 0.0, "my_switch": False}
     unused = {"moe_k": 7, "train_steps": 300}  # the first: of an ffn_layer that is not in use
-    change(directory, grad_noise_scale=0.1, my_rate=0.5, **off, **unused)
+    change(directory, grad_noise_scale=0.1, symbol_dropout=0.1, my_rate=0.5, **off, **unused)
     (Path(directory) / "flags.txt").write_text(flags.replace("gpu=0", "gpu=8"))
     assert left_out_of_t2t(directory, hp, "translate_ende_wmt32k", 2) == [
         "grad_noise_scale=0.1 (noise on gradients and weights is not supported)",
+        "symbol_dropout=0.1 (dropout of whole tokens is not supported)",
         "my_rate=0.5 (there is no such setting)",
         "--problem=translate_ende_wmt8k (it is translate_ende_wmt32k now)",
         "--worker_gpu=8 --worker_replicas=1 (batches of a step now: 2)",
     ]
     mine = hp.add_hparam("my_rate", 0.5)
-    assert len(left_out_of_t2t(directory, mine, "translate_ende_wmt8k", 8)) == 1
+    assert len(left_out_of_t2t(directory, mine, "translate_ende_wmt8k", 8)) == 2
     checkpoints.write_settings(directory, hp, {})  # from here on it is a run of ours
     assert left_out_of_t2t(directory, hp, "translate_ende_wmt32k", 2) == []
 

@@ -89,7 +89,7 @@ def test_override_changes_several_and_nothing_else(hp):
         ("label_smoothing=nan", "hparam label_smoothing must be a number from 0 to below 1, got nan"),
         ("initializer_gain=1e-300", "hparam initializer_gain must be a number above 0, got 1e-300: float32 cannot hold it"),
         ("learning_rate_multiples=[1,-1]", "hparam learning_rate_multiples must be a list of numbers of at least 0, got -1.0"),
-        ("symbol_dropout=0.1", "hparam symbol_dropout must be 0.0, got 0.1"),
+        ("norm_type=batch", "hparam norm_type must be layer, got 'batch'"),
         ("proximity_bias=yes", "hparam proximity_bias must be true or false, got 'yes'"),
         ("pos=timming", "hparam pos must be one of timing, timing_paper, emb, None, got 'timming'. Did you mean 'timing'?"),
         ("optimizer=YellowFin", "hparam optimizer must be one of adam, true_adam, multistep_adam, adam_w, adafactor, momentum, sgd, got 'YellowFin' (it finds its own learning rate"),

@@ -7,6 +7,7 @@ import tensorflow as tf
 import numpy as np
 from tensor2tensor import models
 from tensor2tensor import problems
+from tensor2tensor.data_generators import problem
 from tensor2tensor.layers import common_layers
 from tensor2tensor.utils import trainer_lib
 from tensor2tensor.utils import t2t_model
@@ -59,8 +60,12 @@ with tfe.restore_variables_on_create(ckpt_path):
   translate_model.set_mode(Modes.EVAL)
   logits, losses = translate_model(example)
   sampled = registry.model(model_name)(hparams.parse("sampling_method=random"), Modes.PREDICT)
-  assert len({str(sampled.infer({**example, "new": 0})["outputs"][0, :3]) for _ in range(5)}) > 1
-  assert "sampling_method" in hparams.to_json()
+  translate_model.hparams.sampling_method = "random"
+  for model in (sampled, translate_model):
+    assert len({str(model.infer({**example, "new": 0})["outputs"][0, :3]) for _ in range(5)}) > 1
+  assert "sampling_method" in hparams.to_json() and "num_heads=2, " in str(translate_model.hparams)
+  assert encoders["inputs"]._subtoken_id_to_subtoken_string(1) == "<EOS>_"
+  assert Modes.EVAL == problem.DatasetSplit.EVAL  # T2T's hooks compare a split with either
 """
 
 RUN = """

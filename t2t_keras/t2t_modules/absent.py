@@ -56,7 +56,7 @@ def absent(path: str, reason: str = "") -> type:
 
 # TensorFlow as files for TF 1 see it
 
-_MODES = SimpleNamespace(TRAIN="train", EVAL="eval", PREDICT="infer", INFER="infer")
+_MODES = SimpleNamespace(TRAIN="train", EVAL="dev", PREDICT="infer", INFER="infer")  # as our splits
 EXTRA: dict[str, Any] = {
     "estimator.ModeKeys": _MODES,
     "contrib.learn.ModeKeys": _MODES,

@@ -10,6 +10,7 @@ import os
 import random
 from collections.abc import Callable, Iterator, Mapping
 from enum import IntEnum
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -22,7 +23,7 @@ from t2t_keras.text.lines import warn_once
 # Settings
 
 
-class HParams:
+class HParams(SimpleNamespace):
     """T2T's mutable `HParams`: each setting is an attribute."""
 
     def __init__(self, hparam_def: Any = None, model_structure: Any = None, **values: Any):
@@ -302,7 +303,7 @@ class NotebookModel:
     """A model as T2T's notebook calls it; its weights are there when it is first called."""
 
     def __init__(self, model_class: type, hparams: HParams, *_: Any, **__: Any):  # _: T2T's mode
-        p = hparams.get("problem_hparams")
+        self.hparams, p = HParams(**hparams.values()), hparams.get("problem_hparams")
         if p is None:
             raise UserError("the settings have no problem: give create_hparams a problem_name.")
         self.model = model_class(
@@ -311,7 +312,6 @@ class NotebookModel:
             target_vocab_size=p.vocab_size["targets"],
             target_space_id=p.target_space_id,
         )
-        self._sampling = {n: v for n, v in hparams.values().items() if n.startswith("sampling_")}
         self._restored: str | None = None
 
     def __call__(self, features: Mapping[str, Any]) -> tuple[Any, dict[str, Any]]:
@@ -337,7 +337,8 @@ class NotebookModel:
         from t2t_keras import decoding
 
         ids = _ids(features["inputs" if "inputs" in features else "targets"])
-        sampling = self._sampling if beam_size == 1 else {}  # T2T's beam search does not sample
+        own = self.hparams.values().items() if beam_size == 1 else ()  # T2T's beam does not sample
+        sampling = {n: v for n, v in own if n.startswith("sampling_")}
         options = decoding.DecodeSettings(beam_size, alpha, decode_length, **sampling)
         model, seed = self._with_weights(features), random.getrandbits(32)
         found = decoding.search(model, ids, options, top_beams=top_beams, seed=seed)

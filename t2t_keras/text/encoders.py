@@ -316,6 +316,8 @@ class SubwordTextEncoder(TensorEncoder):
         """Returns the subtoken with this id; "" for an id out of range."""
         return self._entries[subtoken_id] if 0 <= subtoken_id < self.vocab_size else ""
 
+    _subtoken_id_to_subtoken_string = subtoken  # T2T's name, in its notebooks
+
     def encode(self, text: str) -> list[int]:
         ids: list[int] = []
         known = self._recent.get
