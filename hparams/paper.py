@@ -91,7 +91,6 @@ TABLE_3: dict[str, dict[str, Any]] = {
 }
 """The changes to the base model in each row of table 3 except the last, which is `paper_big`."""
 
-
 for _name, _change in TABLE_3.items():
     derive_hparams(f"paper_table3_{_name}", paper_base, **_change)
 

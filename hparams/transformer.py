@@ -131,7 +131,6 @@ transformer_relative_tiny = derive_hparams(
 )
 transformer_relative_big = derive_hparams("transformer_relative_big", transformer_big, **_RELATIVE)
 
-
 # Small batches: one GPU, or gradients summed over several steps
 
 

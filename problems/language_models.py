@@ -97,7 +97,6 @@ LanguagemodelPtbCharacters = _derived(
     appended=" <EOS>",
 )
 
-
 # WikiText-103: 103 million words of good articles
 
 
@@ -148,7 +147,6 @@ LanguagemodelWikitext103L16k = _derived(
     LanguagemodelWikitext103L4k, "Wikitext103L16k", sequence_length=2**14
 )
 
-
 # The billion-word benchmark (Chelba et al. 2013)
 
 _LM1B = "1-billion-word-language-modeling-benchmark-r13output"
@@ -186,9 +184,7 @@ LanguagemodelLm1b32kPacked = _packed(LanguagemodelLm1b32k, 256)
 LanguagemodelLm1b8kPacked = _packed(LanguagemodelLm1b8k, 256)
 LanguagemodelLm1bCharactersPacked = _packed(LanguagemodelLm1bCharacters, 1024)
 
-
 # English Wikipedia, cut into examples of equal length
-
 
 _WIKIPEDIA = "https://archive.org/download/enwiki-20171201/enwiki-20171201-pages-articles.xml.bz2"
 _PART = 4 * 2**20  # bytes; T2T cuts the dump into files of this size and uses every 5,000th for dev
@@ -287,7 +283,6 @@ LanguagemodelWikiNorefV32kL16k = _derived(
 LanguagemodelWikiNorefV128kL1k = _derived(
     LanguagemodelWikiNorefV32kL1k, "WikiNorefV128kL1k", approx_vocab_size=2**17
 )
-
 
 # Your own text
 

@@ -85,7 +85,6 @@ _PATTERNS = {
 
 KINDS = list(_PATTERNS)
 
-
 # Spelling
 
 

@@ -90,7 +90,6 @@ _paracrawl1 = partial(
     _pair, f"{_S3}/web-language-models/paracrawl/release1/{_PARACRAWL}.tgz", _PARACRAWL
 )
 
-
 # English to German
 
 _ENDE = [news_commentary_v13("de"), common_crawl("de"), europarl_v7("de")]
@@ -164,7 +163,6 @@ class TranslateEnfrWmtSmall32k(CorpusProblem):
 TranslateEnfrWmtSmall8k = small(TranslateEnfrWmtSmall32k)
 TranslateEnfrWmtSmallCharacters = characters(TranslateEnfrWmtSmall32k)
 
-
 # The paper's English to German and French data, from TensorFlow Datasets
 
 
@@ -206,7 +204,6 @@ class TranslateEnfrWmt14(TfdsTranslateProblem):
 register_problem_alias("translate_ende", "translate_ende_wmt14")
 register_problem_alias("translate_enfr", "translate_enfr_wmt14")
 
-
 # English to Spanish
 
 
@@ -222,7 +219,6 @@ TranslateEnesWmt32kPacked = packed(TranslateEnesWmt32k)
 TranslateEnesWmt8k = small(TranslateEnesWmt32k)
 TranslateEnesWmt8kPacked = packed(TranslateEnesWmt8k)
 TranslateEnesWmtCharacters = characters(TranslateEnesWmt32k)
-
 
 # English to Czech
 
@@ -252,7 +248,6 @@ class TranslateEncsWmt32k(CorpusProblem):
 
 
 TranslateEncsWmtCharacters = characters(TranslateEncsWmt32k)
-
 
 # English to Estonian and Romanian
 
@@ -295,7 +290,6 @@ class TranslateEnroWmt32k(CorpusProblem):
 
 TranslateEnroWmt8k = small(TranslateEnroWmt32k)
 TranslateEnroWmtCharacters = characters(TranslateEnroWmt32k)
-
 
 # English to Chinese
 

@@ -216,7 +216,6 @@ _NO_WEIGHTS = (
     "compile with another loss."
 )
 
-
 _ends_before_softmax = contextvars.ContextVar[Any]("ends before softmax", default=None)
 """The model whose calls end before the softmax."""
 

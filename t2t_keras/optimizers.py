@@ -20,7 +20,6 @@ _Array = Any
 _Tensor = Any
 _Variable = Any
 
-
 # Slots, and gradients of tables and with weight decay
 
 
@@ -263,7 +262,6 @@ class SGD(_WithSlots, keras.optimizers.SGD):
 
 
 # Adafactor: second moments per row and column instead of per weight
-
 
 _EPSILON_1 = 1e-30
 """Added to a squared gradient (T2T's `epsilon1`)."""

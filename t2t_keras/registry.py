@@ -31,7 +31,6 @@ _OURS = {"transformer": "Transformer", "transformer_encoder": "TransformerClassi
 _models: dict[str, type | None] = dict.fromkeys(_OURS)
 _user_directories: list[str] = []
 
-
 # Hparams sets
 
 

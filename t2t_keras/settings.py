@@ -176,7 +176,6 @@ def declare(
 
 # The table
 
-
 _FRACTION = Allowed(lambda value: 0 <= value < 1, "{} from 0 to below 1")
 _COUNT = at_least(0)
 _STEPS = at_least(0, INT64)
@@ -428,7 +427,6 @@ def _table() -> dict[str, Setting]:
 
 SETTINGS: Mapping[str, Setting] = _table()
 """The settings by name, in alphabetical order."""
-
 
 # name=[elements], name=value
 _ITEM = re.compile(r"([A-Za-z][\w.]*)\s*=\s*(?:\[([^\]]*)\]|([^\[]*))")

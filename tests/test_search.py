@@ -161,7 +161,8 @@ def test_searches_call_what_a_subclass_overrides(name, request):
     """Scores are those that the whole network gives; one does so in graphs. More: `test_properties.py`."""
     if name != "memory":
         request.getfixturevalue("eagerly")
-    model = small_model(model_class=CHANGED[name])
+    # With positions, keys of a memory are made in a call without queries and keys.
+    model = small_model("proximity_bias=true" * (name == "memory"), model_class=CHANGED[name])
     assert np.abs(model(BOTH) - small_model()(BOTH)).max() > 0.1
     assert len(t2t.checkpoints.t2t_variables(model)) == len(model.weights)
     options, source = {"extra_length": 4}, SOURCE[:3]

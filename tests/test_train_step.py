@@ -11,9 +11,12 @@ from networks import gradients, small_model
 from subclasses import CHANGED
 from test_transformer import SOURCE, TARGETS, padded
 
+from t2t_keras import layers
 from t2t_keras.data.records import pack
+from t2t_keras.errors import UserError
 from t2t_keras.training import TrainStep
 from t2t_keras.training.train_step import PhiloxKeepMask, mask_seeds
+from t2t_keras.transformer import PACKING
 
 BATCH = {"inputs": SOURCE, "targets": TARGETS}
 NO_DROPOUT = "layer_prepostprocess_dropout=0.0,attention_dropout=0.0,relu_dropout=0.0"
@@ -52,16 +55,23 @@ def test_moves_by_the_gradient_of_the_mean_over_tokens(refused):
 @pytest.mark.usefixtures("eagerly")
 def test_a_batch_of_padding_moves_nothing():
     nothing = {"inputs": BATCH["inputs"], "targets": tf.zeros_like(BATCH["targets"])}
-    for layers in ("", ",num_hidden_layers=0,num_encoder_layers=1"):  # nothing reads the encoder
-        model = small_model(NO_DROPOUT + layers)
+    for more in ("", ",num_hidden_layers=0,num_encoder_layers=1"):  # nothing reads the encoder
+        model = small_model(NO_DROPOUT + more)
         sums = assert_moves(model, [0.0] * len(model.weights), nothing)
         assert (float(sums.loss), float(sums.tokens)) == (0, 0)
+
+
+class Dropping(layers.TransformerEncoderLayer):
+    def feed_forward(self, name):
+        return keras.layers.Dropout(0.5, name=name)  # Keras's own
 
 
 @functools.cache
 def step_with_dropout():
     """A step that changes no weight."""
-    model = small_model("attention_dropout=0.3,relu_dropout=0.3", model_class=CHANGED["model"])
+    encoder = type("Own", (layers.TransformerEncoder,), {"layer_class": Dropping})
+    own = type("Own", (CHANGED["model"],), {"encoder_class": encoder})
+    model = small_model("attention_dropout=0.3,relu_dropout=0.3", model_class=own)
     return TrainStep(model, keras.optimizers.SGD(0.0), seed=0, xla=False)
 
 
@@ -74,14 +84,33 @@ def losses(steps, start=0, seed=0):
 
 
 def test_dropout_is_repeated_by_seed_and_step():
+    step = step_with_dropout()
     first = losses(3)
     assert len(set(first)) == 3  # every step its own masks
     assert losses(3) == pytest.approx(first, rel=1e-6)
     assert losses(2, start=1) == pytest.approx(first[1:], rel=1e-6)  # as after a restart
     assert losses(1, seed=1)[0] != pytest.approx(first[0], rel=1e-3)
-    masks = [PhiloxKeepMask(mask_seeds(0, step)) for step in range(2)]
+    masks = [PhiloxKeepMask(mask_seeds(0, number)) for number in range(2)]
     drawn = [each([64], 0.5).numpy().tobytes() for each in masks for _ in range(3)]
     assert len(set(drawn)) == 6  # every call its own, too
+    found = []
+    for remat in (False, True):  # which draws them again, Keras's own too
+        step.model.encoder.remat = remat
+        again = TrainStep(step.model, keras.optimizers.SGD(0.0), seed=0, xla=False)
+        found.append(again.forward_backward(BATCH)[0])
+    for wanted, gradient in zip(*found, strict=True):
+        np.testing.assert_allclose(gradient, wanted, atol=1e-5)
+
+
+def test_parts_of_own_shapes_and_places():
+    values, dropout = tf.ones([2, 1, 3, 4]), layers.Dropout(0.5)
+    with tf.GradientTape() as tape:
+        tape.watch(values)  # one head for all
+        y = dropout.weighted(tf.ones([2, 2, 3, 3]), values, training=True)
+    assert tape.gradient(y, values).shape == values.shape
+    packed = {name: tf.ones_like(BATCH[name.partition("_")[0]]) for name in PACKING}
+    with pytest.raises(UserError, match="encdec_attention has no distances in packed rows: unset"):
+        small_model(model_class=CHANGED["near"])({**BATCH, **packed})
 
 
 def packed_toy(count, length):

@@ -10,7 +10,8 @@ import os
 
 from t2t_keras.cli import app, options
 from t2t_keras.cli.options import FLAGS, choice, integer, string, switch
-from t2t_keras.errors import UserError
+from t2t_keras.errors import UserError, warn
+from t2t_keras.t2t_names import is_users_own
 
 _SAVED_MODEL_FLAGS = (
     *("version", "precision", "default_signature", "align_heads"),
@@ -40,6 +41,9 @@ def main() -> None:
 
     settings = options.decode_settings()
     loaded = options.trained_model()
+    own = [n for n in ("format_output", "constraint") if is_users_own(type(loaded.problem), n)]
+    if own:
+        warn(f"{' and '.join(own)} of {loaded.problem.name}: decoding calls them, an export cannot")
     beside = os.path.join(os.path.dirname(loaded.prefixes[0]), "export")
     directory = options.directory("export_dir") or beside
     if FLAGS.format == "ctranslate2":

@@ -42,7 +42,6 @@ if TYPE_CHECKING:
 
 Sample = Mapping[str, Any]
 
-
 # Cleaning: drops pairs that are unlikely translations, by rules that hold for every language
 
 

@@ -20,7 +20,6 @@ FOOTER_BYTES = 4  # after each record: its checksum
 _CHECKSUMS_AT_ONCE = 2048
 _TO_ONES = np.array([0x641F6454], "<u4").view(np.uint8)  # after them the register is all ones
 
-
 # Packing: joins several examples into one row to reduce padding (T2T's packed examples)
 
 Example = Mapping[str, Sequence[int]]

@@ -314,7 +314,6 @@ def encoded(encoder, text: str, number: int, is_prompt: bool = False) -> list[in
 pad = functools.partial(keras.utils.pad_sequences, padding="post", value=PAD_ID)
 """Pads sequences of ids with 0 to the longest one: [B, longest] int32."""
 
-
 # Batches of items of similar length, for translating and scoring
 
 

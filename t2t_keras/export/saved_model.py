@@ -98,7 +98,6 @@ def _new_version(directory: Path, version: int | None) -> Path:
 
 # Warm-up requests: TensorFlow Serving runs them before it reports a model as ready.
 
-
 WARM_UP_FILE = "assets.extra/tf_serving_warmup_requests"
 """The file with warm-up requests in a version's directory: a TFRecord file of `PredictionLog`s."""
 

@@ -7,6 +7,7 @@ from typing import Any
 import keras
 from keras import ops
 
+from t2t_keras.errors import UserError
 from t2t_keras.layers.masks import AttentionMask, distances
 from t2t_keras.layers.sublayers import Dropout, SettingsLayer
 from t2t_keras.precision import dense, fixed, multiply
@@ -181,6 +182,8 @@ class MultiHeadAttention(SettingsLayer):
         """
         if mask.prepared is not None:
             return mask
+        if self.needs_positions and mask.key_segments is not None:
+            raise UserError(f"{self.name} has no distances in packed rows: unset packed_length.")
         bias = self.logit_bias(mask, query, query if keys is None else keys)
         return dataclasses.replace(mask, prepared=bias)
 

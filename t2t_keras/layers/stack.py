@@ -162,7 +162,7 @@ class Stack(TransformerLayer):
         if remat:  # Python's state seeds it without a draw: initial weights are as without remat
             kind = type(self).__name__  # other masks in the decoder than in the encoder
             seed = random.Random(repr((kind, random.getstate()))).randrange(2**31)
-            self.mask_seed = keras.random.SeedGenerator(seed)
+            self.mask_seed = keras.random.SeedGenerator(seed, name="keep_mask")
 
     def build(self, x_shape, *memory_shape):
         for i in range(self.num_layers):
@@ -206,7 +206,7 @@ class Stack(TransformerLayer):
             remat = self.remat and training and not return_attention_weights
             before = remat and len(layer.losses)
             if remat:
-                call = rematerialised(call, self.mask_seed)
+                call = rematerialised(call, self.mask_seed, layer)
             x = call(x) if memory is None else call(x, memory)
             if remat and len(layer.losses) > before:
                 raise UserError("add_loss has no gradient with remat: set remat to False.")
@@ -489,9 +489,10 @@ class TransformerDecoder(Stack):
                 distance = distances(queries, shape_of(cache.kept[0]["k"])[2] + queries)
             own_mask = AttentionMask(bias=cache.bias, distance=distance)
             of_memory = None
-            if memory is not None and distance is not None and x.shape[1] != 0:
-                # The first key is at 0, as the memory's is, so its distance gives the query's place.
-                of_memory = distance[:, :1] + ops.arange(shape_of(memory)[1], dtype="int32")
+            if memory is not None and distance is not None:
+                # The first key, if any, is at 0, as the memory's is: its distance gives the query's place.
+                place = ops.sum(distance[:, :1], 1, keepdims=True)
+                of_memory = place + ops.arange(shape_of(memory)[1], dtype="int32")
             memory_attention_mask = AttentionMask(bias=cache.memory_bias, distance=of_memory)
             for layer in self.layers:
                 cache.require(layer)

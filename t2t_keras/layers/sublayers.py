@@ -24,7 +24,6 @@ KeepMask = Callable[[Any, float], Any]
 An object that counts its calls must count in its attributes, so that `rematerialised` can copy it.
 """
 
-
 _keep_mask = contextvars.ContextVar[KeepMask | None]("keep mask", default=None)
 
 
@@ -64,17 +63,25 @@ class SeededMasks:
         return keras.random.uniform(shape, seed=FixedSeed(self.seed, self.calls)) >= rate
 
 
-def rematerialised(function: Callable[..., Any], generator) -> Callable[..., Any]:
+def seed_states(layer) -> list[keras.Variable]:
+    """Returns the states of other random numbers, such as those of `keras.layers.Dropout`."""
+    return [v for v in layer.variables if "seed_gen" in v.name and "keep_mask" not in v.path]
+
+
+def rematerialised(function: Callable[..., Any], generator, layer) -> Callable[..., Any]:
     """Gradient checkpointing: makes a function recompute its activations in the backward pass.
 
     Both passes use the same dropout masks: those of the `keep_mask_scope`, if there is one, else from
-    a draw of Keras's `generator`.
+    a draw of Keras's `generator`; and the same other random numbers of the layer, `seed_states`.
     """
     keep_mask = _keep_mask.get() or SeededMasks(generator)
     # The copy keeps the number of masks drawn so far, where the backward pass has to start.
     masks = [keep_mask, copy.copy(keep_mask)]
+    before = [(state, state.value * 1) for state in seed_states(layer)]
 
     def run(*tensors):
+        for state, value in before:
+            state.assign(value)
         first = len(masks) == 2
         with keep_mask_scope(masks.pop(0) if first else copy.copy(masks[0])):
             return function(*tensors)
@@ -174,7 +181,7 @@ class Dropout(SettingsLayer):
         super().__init__(locals(), **kwargs)
         if not 0 <= rate < 1:
             raise ValueError(f"Dropout rate must be in [0, 1), got {rate}.")
-        self._seed = keras.random.SeedGenerator() if rate else None
+        self._seed = keras.random.SeedGenerator(name="keep_mask") if rate else None
         self.built = True
 
     def call(self, x, training=False):
@@ -196,7 +203,7 @@ class Dropout(SettingsLayer):
 
     def weighted(self, weights, *values, training=False):
         """Returns dropped attention weights [B, H, T, S] times values; see `_weighted` and its gradient."""
-        if training and self.is_plain:
+        if training and self.is_plain and values[0].shape[1] == weights.shape[1]:
             return _weighted_by_dropped(self.rate)(weights, self.mask(weights), *values)
         return _weighted(self(weights, training=training), *values)
 
@@ -397,7 +404,6 @@ class PrePostProcess(SettingsLayer):
 
 
 # Token embedding and softmax with a shared table (section 3.4 of the paper)
-
 
 BLOCK = 64
 """Decoding pads the vocabulary to a multiple of this, and finds the top k block by block."""

@@ -210,7 +210,6 @@ _DOUBT = 6
 """The improvement required to realign equally many words and tags. None of the 1,575 trees of GUM's dev
 split reaches it; 3 of 256 outputs of a parser do."""
 
-
 # The labels of the Penn Treebank and of treebanks that follow its guidelines.
 
 _PHRASES = """
@@ -232,7 +231,6 @@ TAG_OF_MARK = {
     **dict.fromkeys("?!", "."),
     **dict.fromkeys([";", "--", "..."], ":"),
 }
-
 
 # How well a tag of the Penn Treebank fits an English word, judged only by the word's form.
 

@@ -379,7 +379,6 @@ def _place(
 
 # Text encoders as `tf.Module`s, for graphs, tf.data pipelines and SavedModels
 
-
 _STRINGS = tf.TensorSpec([None], tf.string)
 _IDS = tf.RaggedTensorSpec([None, None], tf.int32)
 

@@ -421,7 +421,6 @@ def freeze(model, pattern: str) -> None:
 
 # Updates with a given number of tokens
 
-
 SLACK = 0.1
 """Tolerance of `tokens_per_update`; beyond it, batches become smaller than `batch_size`."""
 

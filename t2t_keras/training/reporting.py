@@ -145,7 +145,6 @@ def _markdown_table(values: Mapping[str, Any]) -> str:
 
 # The loss: its mean over a number of steps, and divergence
 
-
 DIVERGED_AT = 1.5
 """A loss diverges above this factor times the larger of the first loss and log V (uniform prediction)."""
 

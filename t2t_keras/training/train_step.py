@@ -16,7 +16,7 @@ import tensorflow as tf
 from t2t_keras.checkpoints.names import trainable_names
 from t2t_keras.errors import UserError
 from t2t_keras.ids import PAD_ID
-from t2t_keras.layers import keep_mask_scope
+from t2t_keras.layers.sublayers import keep_mask_scope, seed_states
 from t2t_keras.open_graph import open_graph
 from t2t_keras.optimizers import Adam, AdamW, MultistepAdam, with_weight_decay
 
@@ -152,6 +152,8 @@ class TrainStep:
         return tf.convert_to_tensor(self._learning_rate(self.step() - earlier))
 
     def _gradients_and_sums(self, batch, seeds):
+        for i, state in enumerate(seed_states(self.model)):
+            state.assign(tf.cast(tf.random.experimental.stateless_fold_in(seeds, i), "uint32"))
         with tf.GradientTape() as tape, keep_mask_scope(PhiloxKeepMask(seeds)):
             loss, tokens = self.model.training_sums(batch)
             if len(self.model.trainable_variables) != len(self.variables):
