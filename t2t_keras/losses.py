@@ -124,9 +124,8 @@ def _joined(label_smoothing: float, count_right: bool):
         _, loss, right, dx, dtable = shape.while_loop(lambda i, *_: i < blocks, add, first)
         dx = ops.reshape(dx, (-1, depth))[:number]
 
-        def backward(*args, upstream=None):  # on PyTorch, Keras passes the gradient by name
-            scale = (args[-1] if upstream is None else upstream)[0]
-            return dx * ops.cast(scale, dx.dtype), dtable * scale, None
+        def backward(dy):
+            return dx * ops.cast(dy[0], dx.dtype), dtable * dy[0], None
 
         return ops.stack([loss, right]), backward
 
@@ -183,9 +182,9 @@ def _token_losses(label_smoothing: float):
             losses = losses - _entropy(label_smoothing, vocab_size)
             gradient = gradient - low
 
-        def backward(*args, upstream=None):  # on PyTorch, Keras passes the gradient by name
-            scale = ops.reshape(args[-1] if upstream is None else upstream, (-1, 1))
-            return ops.reshape(gradient * scale, shape.shape_of(logits)), None
+        def backward(dy):
+            scaled = gradient * ops.reshape(dy, (-1, 1))
+            return ops.reshape(scaled, shape.shape_of(logits)), None
 
         return ops.reshape(losses, shape.shape_of(labels)), backward
 

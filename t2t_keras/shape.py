@@ -150,6 +150,8 @@ def custom_gradient(function):
 
     TensorFlow never frees a graph in which it made one: here that is a graph of its own for each shape.
     """
+    if keras.backend.backend() == "torch":
+        function = _again_with_a_graph(function)
     if not ON_TENSORFLOW:
         return ops.custom_gradient(function)
     made = tf.custom_gradient(function)
@@ -162,13 +164,27 @@ def custom_gradient(function):
     return call
 
 
+def _again_with_a_graph(function):
+    """Lets a gradient on PyTorch have one itself: what `backward` reads was computed without a graph."""
+    import torch
+
+    def given(*tensors):
+        y, kept = function(*tensors)
+
+        def backward(*args, upstream):  # Keras passes the gradient by name
+            return (function(*args)[1] if torch.is_grad_enabled() else kept)(upstream)
+
+        return y, backward
+
+    return given
+
+
 @custom_gradient
 def relu_of_dropped(x, mask):
     """Returns y = relu(x) where the mask is True, else 0; its gradient keeps y alone, no mask."""
     y = ops.relu(ops.where(mask, x, 0))
 
-    def backward(*args, upstream=None, dtype=x.dtype):  # PyTorch: by name
-        dy = args[-1] if upstream is None else upstream
+    def backward(dy, dtype=x.dtype):
         if ON_TENSORFLOW:  # a comparison of y would not wait for dy, and so be kept
             dx = tf.raw_ops.ReluGrad(gradients=dy, features=y)
         else:

@@ -160,8 +160,9 @@ def subclass_error():
     """The largest difference between a search's scores and those of the whole network of a subclass."""
     model = networks.small_model(model_class=subclasses.CHANGED["memory"])
     source = networks.SOURCE[:3, :3]
-    found = t2t.decoding.beam_search(model, source, beam_size=2, alpha=0.0, extra_length=3)
-    ids, scores = map(keras.ops.convert_to_numpy, found)
+    options = t2t.decoding.DecodeSettings(beam_size=2, extra_length=3)
+    found = t2t.decoding.search(model, source, options, alpha=keras.ops.zeros(()))
+    ids, scores = map(keras.ops.convert_to_numpy, (found.ids, found.scores))
     wanted = subclasses.whole_scores(compiled(model), source, ids[:, 0])
     return float(np.abs(scores[:, 0] - wanted).max())
 

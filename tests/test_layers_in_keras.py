@@ -176,6 +176,23 @@ def test_an_attention_mask_says_all():
     bare = keras.ops.convert_to_tensor(array(carried))
     everything = layer(carried, attention_mask=layers.AttentionMask())
     np.testing.assert_allclose(array(everything), array(layer(bare)), atol=1e-6)
+    causal = layer(X, attention_mask=layers.AttentionMask(causal=True))
+    hidden = layers.AttentionMask(bias=np.triu(np.full((5, 5), -1e9), 1)[None, None])
+    np.testing.assert_allclose(array(causal), array(layer(X, attention_mask=hidden)), atol=1e-6)
+
+
+@pytest.mark.skipif(keras.backend.backend() != "torch", reason="others derive custom gradients")
+def test_a_gradient_in_training_has_a_gradient_as_in_inference():
+    import torch
+
+    encoder, x = layers.TransformerEncoder(**STACK), torch.tensor(X, requires_grad=True)
+    seconds = []
+    for training in (False, True):
+        (first,) = torch.autograd.grad(
+            (encoder(x, training=training) ** 2).sum(), x, create_graph=True
+        )
+        seconds += torch.autograd.grad((first**2).sum(), x)
+    np.testing.assert_allclose(*seconds, rtol=1e-3, atol=1e-3)
 
 
 def test_with_remat_a_layer_is_computed_again_with_the_same_dropout_masks():

@@ -145,7 +145,7 @@ def search(
 
 def _numbers(options: DecodeSettings, alpha, seed) -> dict[str, Any]:
     """Returns the numbers of a request; in TensorFlow, tensors: one graph is for all values."""
-    numbers = {} if alpha is None else {"alpha": alpha}
+    numbers = {} if alpha is None else {"alpha": alpha if ON_TENSORFLOW else float(alpha)}
     if options.sampling_method == "random":
         numbers["seed"] = options.sampling_seed if seed is None else seed
         numbers["temperature"] = options.sampling_temp

@@ -115,7 +115,7 @@ class AttentionMask:
             length = shape_of(query)[-2]
             distance = distances(length, length if keys is query else shape_of(keys)[-2])
         if self.bias is not None:
-            biases.append(self.bias)
+            biases.append(ops.cast(self.bias, "float32"))
         if self.proximity:
             biases.append(-ops.log1p(ops.cast(ops.abs(distance), "float32"))[None, None])
         if self.causal:

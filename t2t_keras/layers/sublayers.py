@@ -225,8 +225,8 @@ def _weighted_by_dropped(rate):
 
     @custom_gradient
     def given(weights, mask, v, *of_distance):
-        def backward(*args, upstream=None):  # on PyTorch, Keras passes the gradient by name
-            dy = (args[-1] if upstream is None else upstream) * scale
+        def backward(dy):
+            dy = dy * scale
             # What did not depend on dy would be computed early, and so be kept.
             first = ops.sum(ops.reshape(dy, (-1,))[:1])
             zero = ops.cast(ops.where(first == first, 0.0, float("nan")), dy.dtype)
@@ -330,8 +330,7 @@ def _normalise_in_training(epsilon: float):
     def normalised(x, gamma, beta):
         y, h, inverse = _normalise(x, gamma, beta, epsilon)
 
-        def backward(*args, upstream=None):  # on PyTorch, Keras passes the gradient by name
-            dy = args[-1] if upstream is None else upstream
+        def backward(dy):
             g = dy * gamma
             dx = (g - _mean(g) - h * _mean(g * h)) * inverse
             return dx, row_sum(dy * h), row_sum(dy)
