@@ -87,7 +87,8 @@ def cache_of(model, name: str) -> dict:
         _values(each.variables) if isinstance(each.dtype_policy, EightBits) else [*each.variables]
         for each in model.members
     ]
-    if not all(isinstance(v.value, tf.Variable) for each in model.members for v in each.variables):
+    variables = (variable for each in model.members for variable in each.variables)
+    if ON_TENSORFLOW and not all(isinstance(each.value, tf.Variable) for each in variables):
         return {}
     attributes = vars(model)  # not `setattr`: Keras would track them
     # What was read is kept, so that nothing new has the id or the address of what was freed.
