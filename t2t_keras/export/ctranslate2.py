@@ -103,12 +103,13 @@ def _check_model(model) -> None:
     of_heads = f"a hidden_size that is not a multiple of num_heads={hp.num_heads}"
     wider = f"greater than hidden_size={hidden}"
     keys, values = hp.attention_key_channels, hp.attention_value_channels
-    layers = [*model.encoder.layers, *model.decoder.layers]
-    own = {layer.ffn.conv1.activation for layer in layers if hasattr(layer.ffn, "conv1")}
+    is_ours = type(model) is Transformer
+    layers = [*model.encoder.layers, *model.decoder.layers] if is_ours else []
+    own = {layer.ffn.conv1.activation for layer in layers} - {keras.activations.linear}
     refused = [
-        (type(model) is not Transformer, "a model of your own", type(model).__name__),
+        (not is_ours, "a model of your own", type(model).__name__),
         (any(v.dtype == "int8" for v in model.variables), "quantized weights", "int8"),
-        (own - {keras.activations.linear}, "an activation of your own", "one in conv1"),
+        (own, "an activation of your own", "one in conv1"),
         (_norms(hp) not in _NORMS, f"{of_norms}n with da, or none with dan", norms),
         (model.prepends, "prepend_mode", hp.prepend_mode),
         (hp.proximity_bias, "proximity_bias", True),
