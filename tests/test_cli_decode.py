@@ -136,6 +136,8 @@ def test_raw_is_what_the_model_wrote(base, tmp_path):
     raw = decode(base, settings, *given, "--raw", input="a b c\n")
     assert formed.stdout == "(TOP)\n", formed.stderr
     assert raw.stdout.splitlines() == translations(base, ["a b c"], beam_size=1, extra_length=3)
+    done = toy.ran("export", *arguments(base, settings, *given[:2]), f"--export_dir={tmp_path}/x")
+    assert "an export lacks format_output of as_brackets, which decoding calls" in done.stderr
 
 
 def test_xla_finds_the_same_and_another_precision_something(base):

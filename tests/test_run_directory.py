@@ -65,7 +65,7 @@ def test_settings_of_a_users_own_are_compared_too(tmp_path):
         checkpoints.write_settings(str(tmp_path), hp.add_hparam("second", 3), {})
 
 
-def test_settings_of_a_users_own_are_in_the_model_of_a_run(tmp_path):
+def test_settings_of_a_users_own_are_in_the_model_of_a_run(tmp_path, capsys):
     hp = registry.hparams("transformer_base_v1", networks.SMALL).replace(shared_embedding=True)
     common = hp.replace(num_hidden_layers=0, num_decoder_layers=11)  # the encoder has no weights
     hp = common.add_hparam("my_rate", 0.5)
@@ -74,6 +74,8 @@ def test_settings_of_a_users_own_are_in_the_model_of_a_run(tmp_path):
     checkpoints.save_t2t(model, str(tmp_path / "model.ckpt-1"))
     assert checkpoints.load_model(str(tmp_path)).hp.my_rate == 0.5
     checkpoints.write_settings(str(tmp_path), common, {})  # the set may lose what it had
+    assert describe(networks.small_model(model_class=type("Own", (Transformer,), {})))["model"]
+    assert "Own is recorded as model transformer: give it a name" in capsys.readouterr().err
 
 
 def change(directory, **settings):

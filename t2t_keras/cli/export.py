@@ -43,7 +43,7 @@ def main() -> None:
     loaded = options.trained_model()
     own = [n for n in ("format_output", "constraint") if is_users_own(type(loaded.problem), n)]
     if own:
-        warn(f"{' and '.join(own)} of {loaded.problem.name}: decoding calls them, an export cannot")
+        warn(f"an export lacks {' and '.join(own)} of {loaded.problem.name}, which decoding calls")
     beside = os.path.join(os.path.dirname(loaded.prefixes[0]), "export")
     directory = options.directory("export_dir") or beside
     if FLAGS.format == "ctranslate2":
