@@ -234,7 +234,7 @@ def test_a_set_says_what_has_no_effect_and_what_is_not_supported(capsys):
 
     assert registry.hparams("with_lists").stages == ("a", "b")
     wanted = "warning: with_lists sets pretrained_model_dir, sampling_method, without effect here"
-    assert capsys.readouterr().err.splitlines() == [wanted]
+    assert capsys.readouterr().err.splitlines() == [f"{wanted} (t2t-decoder samples)"]
     with pytest.raises(UserError, match=r"weights_fn is not supported: it must be empty"):
         registry.hparams("with_weights")
 

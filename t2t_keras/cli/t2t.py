@@ -94,8 +94,8 @@ def _on_trained_model(runs: Callable[[], None]) -> None:
         if FLAGS.hparams:
             options.warn_unused(f"{found} has the settings", "hparams")
         FLAGS.hparams_set = FLAGS.hparams = None
-        theirs = load("files").read_json(found)
         if options.decode_settings().beam_size == 1:  # T2T's beam search does not sample
+            theirs = load("files").read_json(found)
             sampling = [f"{n}={value}" for n, value in theirs.items() if n.startswith("sampling_")]
             FLAGS.decode_hparams = ",".join([*sampling, FLAGS.decode_hparams])
     runs()

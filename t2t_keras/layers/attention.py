@@ -163,8 +163,8 @@ class MultiHeadAttention(SettingsLayer):
                 seen = {name: grown(cache.prefix[name], seen[name]) for name in seen}
             carried = None  # it is of the query, not of the keys before it
         keys = keys if cache is None else seen["k"]
-        mask = self.prepare(AttentionMask.of(attention_mask, query, keys, carried), query, keys)
-        context, weights = self.attend(q, seen["k"], seen["v"], mask, training=training)
+        prepared = self.prepare(AttentionMask.of(attention_mask, query, keys, carried), query, keys)
+        context, weights = self.attend(q, seen["k"], seen["v"], prepared, training=training)
         rows = moved(context, 2, 1)  # [B, H, T, C] -> [B, T, H, C]
         rows = flattened(rows, rows.shape[2] * rows.shape[3], training)
         output = dense(self.output_transform, rows)

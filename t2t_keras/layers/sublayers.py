@@ -64,7 +64,7 @@ class SeededMasks:
 
 
 def seed_states(layer) -> list[keras.Variable]:
-    """Returns the states of other random numbers, such as those of `keras.layers.Dropout`."""
+    """Returns the states of random generators that are not our masks', such as `keras.layers.Dropout`'s."""
     return [v for v in layer.variables if "seed_gen" in v.name and "keep_mask" not in v.path]
 
 

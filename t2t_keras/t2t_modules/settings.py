@@ -196,7 +196,8 @@ def register_hparams(name: Any = None) -> Any:
                 return made
             usual = {n: s.default for n, s in settings.SETTINGS.items() if s.inert}
             if idle := [n for n, value in usual.items() if made.get(n, value) != value]:
-                warn_once(f"{function.__name__} sets {', '.join(idle)}, without effect here")
+                but = " (t2t-decoder samples)" * any(n.startswith("sampling_") for n in idle)
+                warn_once(f"{function.__name__} sets {', '.join(idle)}, without effect here{but}")
             return made.frozen()
 
         registry.register_hparams(name)(frozen)

@@ -41,8 +41,9 @@ def warm_start(
             theirs, ours = changed[name]
             warn(f"{path} has {name}={theirs}, not {ours}: its weights mean another network")
     before = recorded_encoders(prefix, problem, data_dir)
-    for side, each in encoders.items() if before is None else before.items():
-        if run.get("vocabulary", {}).get(side, vocabulary_digest(each)) != vocabulary_digest(each):
+    noted = run.get("vocabulary", {})
+    for side, each in (before or encoders).items():
+        if side in noted and noted[side] != vocabulary_digest(each):
             raise UserError(
                 f"the vocabulary of the {side} that {prefix} was trained with is not found, only another: "
                 "give the directory of its own, --warm_start_vocab=DIRECTORY."
