@@ -195,11 +195,11 @@ class ParsingIcelandic16k(TwoVocabularyProblem):
 
     def generate_text_of_sides(self, tmp_dir: PathLike, sides: Sequence[int]) -> Iterator[str]:
         """Yields the inputs (side 0), the targets (side 1) or both of all training pairs."""
-        for pair in _pairs(tmp_dir, DatasetSplit.TRAIN):
+        for pair in filter(all, _pairs(tmp_dir, DatasetSplit.TRAIN)):
             yield from (pair[side] for side in sides)
 
 
 def _pairs(tmp_dir: PathLike, split: str) -> Iterator[tuple[str, str]]:
     for line in iterate_lines(Path(tmp_dir) / f"parsing_{split}.pairs"):
-        inputs, _, targets = line.partition("\t")
+        inputs, _, targets = line.strip().partition("\t")
         yield inputs.strip(), targets.strip()

@@ -1,6 +1,6 @@
 """T2T's WMT translation problems, by language pair, and the paper's WMT 2014 problems."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -240,11 +240,8 @@ class TranslateEncsWmt32k(CorpusProblem):
     train, dev = [_CZENG, *_ENCS], [newstest2013("cs")]
 
     def vocab_data_files(self) -> list:
-        return _ENCS
-
-    def generate_text_of_sides(self, tmp_dir: PathLike, sides: Sequence[int]) -> Iterator[str]:
-        yield from self.spread_pairs(tmp_dir, [_CZENG, *_ENCS], sides)
-        yield from super().generate_text_of_sides(tmp_dir, sides)
+        all_pairs = [f"{self.name}-compiled-train.lang{n}" for n in (1, 2)]  # as T2T names them
+        return [[_CZENG[0], all_pairs], *_ENCS]
 
 
 TranslateEncsWmtCharacters = characters(TranslateEncsWmt32k)

@@ -119,8 +119,6 @@ class StopRequests:
     SIGHUP is under `nohup`, stays ignored. Outside the main thread nothing is recorded.
     """
 
-    signals: tuple[signal.Signals, ...] = SIGNALS
-
     def __init__(self) -> None:
         self.name = ""  # the first signal that came, such as "SIGTERM"; empty until then
         self._before: dict[signal.Signals, Any] = {}
@@ -130,7 +128,7 @@ class StopRequests:
         if threading.current_thread() is threading.main_thread():
             self._before = {
                 number: signal.signal(number, self._record)
-                for number in self.signals
+                for number in SIGNALS
                 if number == signal.SIGINT or signal.getsignal(number) is not signal.SIG_IGN
             }
         return self

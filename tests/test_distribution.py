@@ -38,20 +38,20 @@ def mirrored(tmp_path_factory):
 def hosts(tmp_path_factory):
     folder = tmp_path_factory.mktemp("hosts")
     paths = [folder / f"{i}.json" for i in range(2)]
-    pairs = zip(paths, configurations(2), strict=True)
+    pairs = zip(paths, configurations(), strict=True)
     command = (SCRIPT, "multi_worker")
     return results([start(*command, path, TF_CONFIG=place) for path, place in pairs], paths)
 
 
-def configurations(count):
-    """TF_CONFIG of each of so many hosts, which are all this one."""
-    sockets = [socket.socket() for _ in range(count)]
+def configurations():
+    """TF_CONFIG of each of two hosts, which are both this one."""
+    sockets = socket.socket(), socket.socket()
     for one in sockets:
         one.bind(("127.0.0.1", 0))
     cluster = {"worker": [f"127.0.0.1:{one.getsockname()[1]}" for one in sockets]}
     for one in sockets:
         one.close()
-    tasks = [{"type": "worker", "index": i} for i in range(count)]
+    tasks = [{"type": "worker", "index": i} for i in (0, 1)]
     return [json.dumps({"cluster": cluster, "task": task}) for task in tasks]
 
 
@@ -110,7 +110,7 @@ def train_on_hosts(folder, steps):
         *("--local_eval_frequency=10", "--eval_steps=1", f"--train_steps={steps}"),
         "--decode_hparams=beam_size=1,extra_length=1",
     )
-    return [start(*command, TF_CONFIG=place) for place in configurations(2)]
+    return [start(*command, TF_CONFIG=place) for place in configurations()]
 
 
 def test_a_host_that_is_killed_ends_the_other_in_a_line_and_both_go_on(tmp_path):

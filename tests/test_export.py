@@ -223,7 +223,6 @@ NO_EXAMPLES = {
 }
 REFUSED = [
     ("translate_with_options", with_options(float("nan"), 0), "alpha must be a number"),
-    ("translate_with_options", with_options(float("inf"), 0), "alpha must be a number"),
     ("translate_with_options", with_options(0.6, 25), "extra_length must be from 0 to 24"),
     ("translate_with_options", with_options(0.6, -1), "extra_length must be from 0 to 24"),
     ("score", {"source": ["a", "b"], "target": ["a"]}, "numbers of sources and targets differ"),

@@ -5,8 +5,8 @@ import numpy as np
 import pytest
 import tensorflow as tf
 import toy
+from golden import NO_DROPOUT
 from networks import small_model
-from test_train_step import NO_DROPOUT
 
 import t2t_keras as t2t
 from t2t_keras.checkpoints import load_model

@@ -20,15 +20,14 @@ ADAFACTOR = 2e-3
 
 First weights changed by 1e-7 of themselves end up to 6e-4 apart, and up to 1.2e-3 from T2T's (eight tries).
 """
-NO_DROPOUT = "attention_dropout=0.0,relu_dropout=0.0,layer_prepostprocess_dropout=0.0"
 
 
 def differences(folder):
     """Returns the largest relative errors of a run, by quantity and number of steps made."""
     config = json.loads((folder / "config.json").read_text())
-    hp = t2t.registry.hparams(config["hparams_set"], config["overrides"]).override(NO_DROPOUT)
+    hp = t2t.registry.hparams(config["hparams_set"], config["overrides"])
     engine = Engine(
-        hp.override(f"optimizer={config['optimizer']}"),
+        hp.override(f"optimizer={config['optimizer']},{golden.NO_DROPOUT}"),
         source_vocab_size=config["vocab_size"],
         target_vocab_size=config["vocab_size"],
         target_space_id=config["target_space_id"],

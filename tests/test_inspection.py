@@ -125,7 +125,6 @@ def test_page_of_a_batch_shows_its_first_pair(model, segments):
 
 
 GUM = registry.problem("parsing_english_gum")
-OTHER_TREE = {"text": "rain", "target": "(TOP (S (VP (VBP see))))", "problem": GUM}
 
 
 @pytest.mark.parametrize(
@@ -135,7 +134,7 @@ OTHER_TREE = {"text": "rain", "target": "(TOP (S (VP (VBP see))))", "problem": G
         ({"target": "unknown"}, "target text: Token 'unknown'"),
         ({"text": "a " * MOST_TOKENS}, f"the text has {MOST_TOKENS + 1} tokens"),
         ({"settings": DecodeSettings(return_beams=True)}, "decode hparam return_beams has no effect"),
-        (OTHER_TREE, "the tree's words are 'see' and those of the text 'rain'"),
+        ({"text": "rain", "target": "(TOP (S (VP (VBP see))))", "problem": GUM}, "the tree's words are 'see' and those of the text 'rain'"),
     ],
 )  # fmt: skip
 def test_mistakes_end_in_one_line(model, options, message):

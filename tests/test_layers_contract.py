@@ -23,7 +23,6 @@ EVERYTHING = {
     "max_relative_position": 3,
     "norm_epsilon": 1e-5,
 }
-OTHER_CHANNELS = {**POSTNORM, "key_channels": 4, "value_channels": 12}
 
 
 @pytest.mark.parametrize(
@@ -37,7 +36,7 @@ OTHER_CHANNELS = {**POSTNORM, "key_channels": 4, "value_channels": 12}
         (layers.TransformerEncoder, {**SMALL, "num_layers": 2}, (X,), 26, WITH_WEIGHTS),
         (layers.TransformerEncoder, {**POSTNORM, "num_layers": 1, "remove_padding": True}, (X,), 12, WITH_WEIGHTS),
         (layers.TransformerEncoder, {**SMALL, "num_layers": 0}, (X,), 2, WITH_WEIGHTS),
-        (layers.TransformerDecoderLayer, OTHER_CHANNELS, (X, MEMORY), 18, WITH_WEIGHTS),
+        (layers.TransformerDecoderLayer, {**POSTNORM, "key_channels": 4, "value_channels": 12}, (X, MEMORY), 18, WITH_WEIGHTS),
         (layers.TransformerDecoderLayer, {**SMALL, "max_relative_position": 2, "attention_dropout": 0.1}, (X, MEMORY), 20, WITH_WEIGHTS),
         (layers.TransformerDecoder, {**SMALL, "num_layers": 2}, (X, MEMORY), 38, WITH_WEIGHTS),
         (layers.TransformerDecoder, {**POSTNORM, "num_layers": 1}, (X, random_tensor(2, 3, 6)), 18, {}),

@@ -112,7 +112,7 @@ def test_a_decode_hparam_names_processors(beam_size):
 @pytest.mark.parametrize(
     ("written", "message"),
     [
-        ("rarest:2", "unknown logits processor 'rarest'; registered: .* Did you mean 'rarer'"),
+        ("rarest:2", "unknown logits processor 'rarest'. Did you mean 'rarer'. Registered: "),
         ("rarer:nan", "'rarer:nan' cannot be created .nan is not finite.: write rarer:NUMBER"),
         ("rarer:much", "'rarer:much' cannot be created .*'much'.*: write rarer:NUMBER"),
         ("always", "'always' cannot be created .*missing.*: write always:NUMBER"),

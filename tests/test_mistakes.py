@@ -154,6 +154,7 @@ def test_a_run_says_how_many_examples_it_leaves_out(data_dir):
 
 
 LABELS = text.ClassLabelEncoder(["a", "b"])
+NAME, IDS = "translate_ende_numbers", [[3, 4, 1], [5, 1, 0]]
 REFUSED = {
     "max_ratio is nan": lambda: CleaningRules(max_ratio=math.nan),
     "class 5 is not one of 0 to 1": lambda: LABELS.decode([0, 5]),
@@ -161,12 +162,6 @@ REFUSED = {
     "classes need two or more different names": lambda: text.ClassLabelEncoder(["a", "b", "a"]),
     "invalid hparams set name '../x'": lambda: registry.register_hparams("../x")(lambda: None),
     "invalid problem name 'a/b'": lambda: registry.register_problem("a/b")(Unfinished),
-}
-
-
-NAME, IDS = "translate_ende_numbers", [[3, 4, 1], [5, 1, 0]]
-TWO = dict.fromkeys(("inputs", "targets"), LABELS)
-REFUSED |= {
     "line 3 has '1{60}'": lambda: from_pharaoh(f"0-0 {'1' * 5000}-2", "line 3"),
     "inputs must be .* from 0 to 22, got 23": lambda: greedy(small_model(), [[23]]),
     "prefix must be .* from 0 to 22, got 23": lambda: greedy(small_model(), IDS, prefix=[[23]]),
@@ -179,7 +174,7 @@ REFUSED |= {
     "this search takes .*'max_lengths'": lambda: greedy(small_model(), IDS, max_length=4),
     "Transformer takes a dict, .* got shapes \\(2, 3\\), \\(3, 1\\)": lambda: score(small_model(), IDS, [[2]] * 3),
     "/ is a directory: name a checkpoint in it": lambda: checkpoints.save_t2t(None, "/"),
-    "sources takes a list of texts": lambda: PairAligner(small_model(), TWO).align("abc", "def"),
+    "sources takes a list of texts": lambda: PairAligner(small_model(), {"inputs": LABELS, "targets": LABELS}).align("abc", "def"),
     "heads must be mean": lambda: Heads.parse("9" * 5000),
     "no checkpoint at a\0b": lambda: load("a\0b"),
     "no checkpoint at x{300}/y": lambda: load("x" * 300 + "/y"),

@@ -26,11 +26,8 @@ class Letters(Text2TextProblem):
     name = "letters"
     is_generate_per_split = False
     vocab_type = VocabType.CHARACTER
+    dataset_splits = [{"split": "train", "shards": 4}, {"split": "dev", "shards": 1}]
     text = TEXT
-
-    @property
-    def dataset_splits(self):
-        return [{"split": "train", "shards": 4}, {"split": "dev", "shards": 1}]
 
     def generate_samples(self, data_dir, tmp_dir, split):
         for number, (inputs, targets) in enumerate(self.text):

@@ -175,8 +175,8 @@ def test_a_table_of_fewer_rows_than_shards():
 # In Keras
 
 
-def small_keras_model(seed=0):
-    keras.utils.set_random_seed(seed)
+def small_keras_model():
+    keras.utils.set_random_seed(0)
     layers = keras.layers
     hidden = layers.Embedding(7, 5), layers.LayerNormalization(), layers.Flatten()
     return keras.Sequential([keras.Input((4,), dtype="int32"), *hidden, layers.Dense(3)])

@@ -91,7 +91,7 @@ def test_icelandic_has_its_own_vocabulary_a_side(tmp_path):
     for split, count in (("train", 300), ("dev", 20)):
         pairs = [pair(tree) for tree in sentences(count, seed=count)]
         lines = [f"{line['inputs']} \t{line['targets']}" for line in pairs]
-        write(tmp_path / f"parsing_{split}.pairs", [*lines, "no tree", "\tS /S"])
+        write(tmp_path / f"parsing_{split}.pairs", [*lines, "no træ", "\tS /S"])
     problem = registry.problem("parsing_icelandic16k")
     problem.generate_data(tmp_path, tmp_path)
     assert problem.dropped == {"empty": 2}  # of each split
@@ -101,6 +101,7 @@ def test_icelandic_has_its_own_vocabulary_a_side(tmp_path):
     encoders = problem.get_feature_encoders(tmp_path)
     inputs = tmp_path / "ice_source.tokens.vocab.16384"
     targets = tmp_path / "ice_target.tokens.vocab.256"
+    assert "æ" not in inputs.read_text()
     for side, file in (("inputs", inputs), ("targets", targets)):
         assert encoders[side].vocab_size == len(file.read_text().splitlines())
     tags = pairs[0]["targets"]

@@ -52,7 +52,6 @@ def test_sets_by_name_and_with_overrides(empty):
     ("spec", "message"),
     [
         ("smal", "unknown hparams set 'smal'. Did you mean 'small'?"),
-        ("transformer_tall", "'transformer_tall' of tensor2tensor is not supported: it pre-trains"),
         ("small,other_name", "got 2 (small, other_name)"),
         ("nothing", "must return an HParams, got NoneType"),
         ("batch_size=3", "got none"),

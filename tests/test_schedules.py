@@ -2,16 +2,14 @@
 
 import json
 import math
-from pathlib import Path
 
+import golden
 import keras
 import numpy as np
 import pytest
 
 from t2t_keras.schedules import learning_rate_schedule
 from t2t_keras.settings import HParams
-
-GOLDEN = Path(__file__).parent / "data" / "golden"
 
 
 def rates(schedule, steps):
@@ -24,14 +22,13 @@ def settings(schedule, **values):
 
 @pytest.mark.parametrize("model", ["base_prenorm", "base_v1_postnorm", "separate_embeddings"])
 def test_curve_of_tensor2tensor(model):
-    config = json.loads((GOLDEN / model / "config.json").read_text())
-    golden = np.load(GOLDEN / model / "golden.npz")
-    schedule = learning_rate_schedule(HParams.from_dict(config["hparams"]))
-    assert len(golden["schedule_steps"]) == 13
-    ours = rates(schedule, golden["schedule_steps"])
-    np.testing.assert_allclose(ours, golden["schedule"], rtol=1e-6)
+    arrays = golden.load(model).arrays
+    schedule = learning_rate_schedule(golden.load(model).hp)
+    assert len(arrays["schedule_steps"]) == 13
+    ours = rates(schedule, arrays["schedule_steps"])
+    np.testing.assert_allclose(ours, arrays["schedule"], rtol=1e-6)
     np.testing.assert_allclose(  # the three updates that were made from step 4000 on
-        rates(schedule, [4000, 4001, 4002]), golden["learning_rates"], rtol=1e-6
+        rates(schedule, [4000, 4001, 4002]), arrays["learning_rates"], rtol=1e-6
     )
 
 
@@ -62,9 +59,6 @@ def test_factor(hp, train_steps, expected):
     assert rates(schedule, expected) == pytest.approx(list(expected.values()), rel=1e-5)
 
 
-PIECEWISE = {"learning_rate_boundaries": [200, 350], "learning_rate_multiples": [0.5, 0.1]}
-
-
 @pytest.mark.parametrize(
     ("scheme", "values", "expected"),
     [
@@ -74,7 +68,7 @@ PIECEWISE = {"learning_rate_boundaries": [200, 350], "learning_rate_multiples": 
         ("exp", EXPONENTIAL, {100: 1.0, 125: 0.5, 200: 0.0625}),
         ("cosine", {"learning_rate_cosine_cycle_steps": 400}, {100: 0.5 + HALF / 2, 200: 0.5, 300: 0.5 - HALF / 2, 600: 0.5, 800: 1.0}),
         ("cyclelinear10x", {}, {100: 3.3, 150: 1.8, 200: 0.3, 250: 1.8, 300: 3.3}),
-        ("piecewise", PIECEWISE, {100: 1.0, 200: 1.0, 201: 0.5, 350: 0.5, 351: 0.1, 9000: 0.1}),
+        ("piecewise", {"learning_rate_boundaries": [200, 350], "learning_rate_multiples": [0.5, 0.1]}, {100: 1.0, 200: 1.0, 201: 0.5, 350: 0.5, 351: 0.1, 9000: 0.1}),
     ],
 )  # fmt: skip
 def test_legacy_schemes(scheme, values, expected):

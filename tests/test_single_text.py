@@ -19,23 +19,22 @@ from t2t_keras.errors import UserError
 from t2t_keras.problems import language_models
 from t2t_keras.settings import HParams
 
-SPLITS = [{"split": "train", "shards": 2}, {"split": "dev", "shards": 1}]
 WORDS = ["ab", "abc", "a", "abcd", "b b", "c"]
 HP = HParams().replace(batch_size=32, max_length=8, min_length_bucket=4)
 
 
-class ToyLines(Text2SelfProblem):
+class Toy:
     is_generate_per_split = True
     vocab_type = VocabType.CHARACTER
-    dataset_splits = SPLITS
+    dataset_splits = [{"split": "train", "shards": 2}, {"split": "dev", "shards": 1}]
 
+
+class ToyLines(Toy, Text2SelfProblem):
     def generate_samples(self, data_dir, tmp_dir, split):
         return ({"targets": word} for word in WORDS * 4)
 
 
-class ToyChopped(ChoppedTextProblem):
-    vocab_type = VocabType.CHARACTER
-    dataset_splits = SPLITS
+class ToyChopped(Toy, ChoppedTextProblem):
     sequence_length = 5
     max_dev_chars = 7
 
@@ -43,10 +42,7 @@ class ToyChopped(ChoppedTextProblem):
         return iter(["abcdef", "ghijkl"])
 
 
-class ToyClasses(Text2ClassProblem):
-    is_generate_per_split = True
-    vocab_type = VocabType.CHARACTER
-    dataset_splits = SPLITS
+class ToyClasses(Toy, Text2ClassProblem):
     num_classes = 3
     inputs_prefix = "not in T2T's examples of classes"
 

@@ -381,11 +381,9 @@ def test_time_is_linear_in_the_length_of_a_token(token, max_subtoken_length):
     assert time.process_time() - start < 12  # 2 s; with the square of the length, a minute
 
 
-ALMOST = ["a" * n + "b" for n in [*range(1, 19), *range(20, 1000), 19]]
-
-
 def test_a_text_of_almost_matches_takes_no_longer(tmp_path):
-    encoder = SubwordTextEncoder(write(tmp_path / "vocab", ["<pad>", "<EOS>", *"ab_", *ALMOST]))
+    almost = ["a" * n + "b" for n in [*range(1, 19), *range(20, 1000), 19]]
+    encoder = SubwordTextEncoder(write(tmp_path / "vocab", ["<pad>", "<EOS>", *"ab_", *almost]))
     start = time.process_time()
     assert encoder.encode("a" * 20_000) == [2] * 20_000 + [4]
     assert encoder.encode("a" * 19 + "ba") == [encoder.vocab_size - 1, 2, 4]

@@ -243,7 +243,7 @@ def test_a_bomb_is_left_off(tmp_path, monkeypatch):
     path.write_bytes(gzip.compress(b"a\n" * 50_000))
     assert len(read_lines(path)) == 50_000
     path.write_bytes(gzip.compress(b"a\n" * 80_000))
-    with pytest.raises(UserError, match=r"text\.gz decompresses to more than 100,000 bytes"):
+    with pytest.raises(UserError, match=r"text\.gz unpacks to more than 100,000 bytes"):
         read_lines(path)
 
 

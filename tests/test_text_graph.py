@@ -27,7 +27,6 @@ SUBWORDS = SubwordTextEncoder.build_from_generator(LINES * 5, 150)
 TOKENS = TokenTextEncoder(vocab_list=["low", "日本", "<UNK>"], replace_oov="<UNK>")
 BYTES = ByteTextEncoder()
 ENCODERS = [SUBWORDS, TOKENS, BYTES]
-each_encoder = pytest.mark.parametrize("encoder", ENCODERS, ids=lambda e: type(e).__name__)
 
 # 𑼄 (U+11F04) is a letter since Unicode 15, which RE2 knows and the tokenizer does not. For SentencePiece:
 # the stand-in of a space, what a normalisation would change, and what looks like a special piece.
@@ -175,7 +174,7 @@ def test_shapes_and_types():
     assert texts.numpy().tolist() == [b"low", b""]
 
 
-@each_encoder
+@pytest.mark.parametrize("encoder", ENCODERS, ids=lambda e: type(e).__name__)
 def test_works_in_a_pipeline_and_is_made_when_first_needed(encoder):
     assert encoder.graph
     encoder = pickle.loads(pickle.dumps(encoder))

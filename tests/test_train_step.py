@@ -6,10 +6,10 @@ import keras
 import numpy as np
 import pytest
 import tensorflow as tf
-import toy
+from golden import NO_DROPOUT
 from networks import gradients, small_model
 from subclasses import CHANGED
-from test_transformer import SOURCE, TARGETS, padded
+from test_transformer import PAIRS, SOURCE, TARGETS, padded
 
 from t2t_keras import layers
 from t2t_keras.data.records import pack
@@ -19,7 +19,6 @@ from t2t_keras.training.train_step import PhiloxKeepMask, mask_seeds
 from t2t_keras.transformer import PACKING
 
 BATCH = {"inputs": SOURCE, "targets": TARGETS}
-NO_DROPOUT = "layer_prepostprocess_dropout=0.0,attention_dropout=0.0,relu_dropout=0.0"
 
 
 def plain_step(model):
@@ -113,28 +112,14 @@ def test_parts_of_own_shapes_and_places():
         small_model(model_class=CHANGED["near"])({**BATCH, **packed})
 
 
-def packed_toy(count, length):
-    """The toy's letters as ids 2 to 9, the targets turned round, in packed rows."""
-    pairs = []
-    for row in toy.rows(count, seed=1):
-        ids = ["abcdefgh".index(letter) + 2 for letter in row.split()]
-        pairs.append({"inputs": [*ids, 1], "targets": [*ids[::-1], 1]})
-    return padded(list(pack(pairs, length)), length)
-
-
 @pytest.mark.usefixtures("eagerly")
 def test_moves_by_packed_pairs_as_by_the_same_pairs_alone():
     model = small_model(NO_DROPOUT)
-    pairs = [
-        {"inputs": [5, 9, 3, 1], "targets": [4, 8, 1]},
-        {"inputs": [6, 1], "targets": [3, 9, 5, 7, 1]},
-        {"inputs": [2, 8, 6, 7, 1], "targets": [6, 1]},
-    ]
     # With spacing, so that no pair begins with the end of the one before.
-    rows = list(pack(pairs, 16, spacing=1))
-    assert len(rows) == 1
-    wanted = gradients(model, padded(pairs, 5))
-    assert float(assert_moves(model, wanted, padded(rows, 16)).tokens) == 10
+    rows = list(pack(PAIRS, 16, spacing=1))
+    assert len(rows) < len(PAIRS)
+    wanted = gradients(model, padded(PAIRS, 8))
+    assert float(assert_moves(model, wanted, padded(rows, 16)).tokens) == 26
 
 
 def test_a_graph_for_plain_and_one_for_packed_batches(monkeypatch):
@@ -145,7 +130,7 @@ def test_a_graph_for_plain_and_one_for_packed_batches(monkeypatch):
     for rows, length in ((4, 5), (2, 3), (1, 1)):
         step.update({"inputs": SOURCE[:rows], "targets": TARGETS[:rows, :length]})
     assert len(traces) == 1
-    for length in (32, 40):
-        step.update(packed_toy(9, length))
+    for length in (16, 32):
+        step.update(padded(list(pack(PAIRS, length)), length))
     step.update(BATCH)
     assert len(traces) == 2

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 import toy
+from golden import NO_DROPOUT
 from networks import SMALL, gradients, small_model
 from test_transformer import SOURCE, TARGETS
 
@@ -126,10 +127,9 @@ def test_half_precision(name, policy, model_of):
 
 
 def test_half_precision_gradients_are_float32_and_near():
-    no_dropout = "layer_prepostprocess_dropout=0.0,attention_dropout=0.0,relu_dropout=0.0"
-    wanted = gradients(small_model(no_dropout), INPUTS)
+    wanted = gradients(small_model(NO_DROPOUT), INPUTS)
     for policy in ("mixed_bfloat16", "mixed_float16"):
-        half = gradients(small_model(no_dropout, dtype=policy), INPUTS)
+        half = gradients(small_model(NO_DROPOUT, dtype=policy), INPUTS)
         for ours, theirs in zip(half, wanted, strict=True):
             assert ours.dtype == "float32"
             assert np.isfinite(ours).all()

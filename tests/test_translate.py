@@ -207,6 +207,9 @@ def test_czech_vocabulary_reads_all_text_and_each_file(tmp_path, monkeypatch):
     assert list(problem.generate_text_for_vocab("", tmp_path)) == wanted
     assert len(wanted) < 60
     assert not problem.dropped
+    (tmp_path / "one").write_text("tea")  # a user's files need not be parallel, nor two
+    own = type("Own", (TranslateProblem,), {"vocab_data_files": lambda _: [["", ["one"]]]})
+    assert list(own().generate_text_for_vocab("", tmp_path)) == ["tea"]
 
 
 def sgm(rows):

@@ -84,7 +84,7 @@ def evaluation(first: str) -> Callable[[str], None]:
         options.warn_unused("shards are read", "tmp_dir", "corpora", *of_text)
         batches = data.dataset(problem, split, loaded.data_dir, hp)
     evaluation = Evaluation(model, batches, loaded.encoders, settings, FLAGS.eval_steps, problem)
-    log = None
+    log = EventLog(None)
     try:  # under the name that training writes to
         folder = "eval" if split == "dev" else f"eval_{split}"
         log = EventLog(os.path.join(os.path.dirname(first), folder))
@@ -96,9 +96,8 @@ def evaluation(first: str) -> Callable[[str], None]:
         with plain_errors():
             metrics = evaluation()
         print(f"step {step}: {split} {line(metrics)}", flush=True)
-        if log:
-            log.write(step, metrics)
-            log.flush()
+        log.write(step, metrics)
+        log.flush()
 
     return evaluate
 

@@ -18,7 +18,6 @@ from t2t_keras.errors import UserError, nearest
 from t2t_keras.files import write_text
 from t2t_keras.ids import without_padding
 
-_KINDS = {"html": "page", "npz": "weights", "plot": "figure"}
 _FIGURE_FLAGS = ("attention", "layer", "heads", "words", "subwords")
 
 _OWN_FLAGS = {
@@ -136,10 +135,10 @@ def inspect_attention() -> None:
     for value in FLAGS.heads:
         if not value.strip().isdecimal():
             raise UserError(f"--heads takes numbers from 0, separated by commas, got {value!r}.")
-    paths = {name: options.file_to_write(name) for name in ("html", "npz")}
-    paths["plot"] = _figure_to_write()
-    if not any(paths.values()):
-        paths["html"] = "attention.html"
+    html, npz = options.file_to_write("html"), options.file_to_write("npz")
+    plot = _figure_to_write()
+    if not (html or npz or plot):
+        html = "attention.html"
     options.import_tensorflow()
     from t2t_keras import inspection
     from t2t_keras.decoding import DecodeSettings
@@ -158,21 +157,21 @@ def inspect_attention() -> None:
     print(f"source: {data.source.text}\ntarget: {data.target.text}")
     if data.tree:
         print(f"tree: {data.tree}")
-    if paths["html"]:
-        write_text(paths["html"], inspection.attention_page(data.to_json()))
-    if paths["npz"]:
-        data.save(paths["npz"])
-    if paths["plot"]:
+    if html:
+        write_text(html, inspection.attention_page(data.to_json()))
+        print(f"page: {html}")
+    if npz:
+        data.save(npz)
+        print(f"weights: {npz}")
+    if plot:
         from t2t_keras.inspection.attention_figure import save_figure
 
         shown = data if FLAGS.subwords else data.by_words()
         words = FLAGS.words or None
         heads = list(map(int, FLAGS.heads)) or None
         figure = inspection.attention_figure(shown, FLAGS.attention, FLAGS.layer, heads, words)
-        save_figure(figure, paths["plot"])
-    for name, path in paths.items():
-        if path:
-            print(f"{_KINDS[name]}: {path}")
+        save_figure(figure, plot)
+        print(f"figure: {plot}")
 
 
 def _figure_to_write() -> str | None:

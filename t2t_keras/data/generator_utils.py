@@ -178,7 +178,7 @@ def generate_lines_for_vocab(
 ) -> Iterator[str]:
     """Yields lines spread over each file of sources `[url, files]`, up to a number of characters each."""
     files = [[source[0], [name]] for source in sources for name in source[1]]
-    for [path] in (source.paths for source in local_sources(tmp_dir, files, single=True)):
+    for [path] in (source.paths for source in local_sources(tmp_dir, files, any_text=True)):
         yield from spread(iterate_lines(path), text_size(path).bytes, file_byte_budget)
 
 

@@ -45,6 +45,7 @@ from t2t_keras.text.lines import (
     iterate_lines,
     line_too_long,
     most_unpacked,
+    too_large,
 )
 
 Pair = tuple[str, str]
@@ -57,7 +58,7 @@ class LocalSource(NamedTuple):
 
     kind: str  # "text", "sgm", "tsv" or "tmx"
     tmp_dir: Path
-    names: tuple[str, ...]  # "text": two, or a single one; "sgm": two; "tmx": one; "tsv": a pattern
+    names: tuple[str, ...]  # "text": two, or any number; "sgm": two; "tmx": one; "tsv": a pattern
     columns: tuple[int, int] = (0, 1)  # for "tsv": the columns of inputs and targets
     url: str | tuple[str, ...] = ""
 
@@ -92,28 +93,30 @@ class LocalSource(NamedTuple):
         return readers[self.kind](*self.paths)
 
 
-def local_sources(tmp_dir: PathLike, sources: Sequence, single: bool = False) -> list[LocalSource]:
+def local_sources(
+    tmp_dir: PathLike, sources: Sequence, any_text: bool = False
+) -> list[LocalSource]:
     """Returns all sources after fetching and unpacking absent files, each archive at most once.
 
-    With `single`, a source may also be `[url, [text file]]`. A source that is malformed, or whose files
-    cannot be fetched, is a `UserError`.
+    With `any_text`, a source may also be `[url, text files]`, of any number and not parallel. A source that
+    is malformed, or whose files cannot be fetched or are not parallel, is a `UserError`.
     """
-    parsed = [_parse(Path(tmp_dir), source, single) for source in sources]
+    parsed = [_parse(Path(tmp_dir), source, any_text) for source in sources]
     for url in dict.fromkeys(source.url for source in parsed):
         _obtain(Path(tmp_dir), url, [source for source in parsed if source.url == url])
+    for source in parsed:
+        if source.kind == "text" and not any_text:
+            require_parallel(*source.paths)
     return parsed
 
 
 def read_sources(tmp_dir: PathLike, sources: Sequence, dropped: Counter[str]) -> Iterator[Pair]:
-    """Yields the pairs of all sources in order, after checking that all text files are parallel.
+    """Yields the pairs of all sources in order.
 
     Those with an "empty" side and "malformed" ones (table rows and translation units that are not
     pairs) are left out and counted in `dropped`.
     """
     found = local_sources(tmp_dir, sources)
-    for source in found:
-        if source.kind == "text":
-            require_parallel(*source.paths)
     for pair in itertools.chain.from_iterable(source.pairs() for source in found):
         if pair is None:
             dropped["malformed"] += 1
@@ -151,10 +154,8 @@ def compile_data(
 # Finding files
 
 
-def _parse(tmp_dir: Path, source: Sequence, single: bool) -> LocalSource:
+def _parse(tmp_dir: Path, source: Sequence, any_text: bool) -> LocalSource:
     match source:
-        case [url, [str() as name]] if single:
-            return LocalSource("text", tmp_dir, (name,), url=url)
         case [url, ["tsv", int() as first, int() as second, str() as pattern]]:
             return LocalSource("tsv", tmp_dir, (pattern,), (first, second), url)
         case [url, ["tmx", str() as name]]:
@@ -164,6 +165,8 @@ def _parse(tmp_dir: Path, source: Sequence, single: bool) -> LocalSource:
         case [url, [str(), str()] as names]:
             is_sgm = all(name.removesuffix(".gz").endswith("sgm") for name in names)
             return LocalSource("sgm" if is_sgm else "text", tmp_dir, tuple(names), url=url)
+        case [url, [str(), *_] as names] if any_text:
+            return LocalSource("text", tmp_dir, tuple(names), url=url)
     raise UserError(
         f"{source!r} is not a source: give [url, (source file, target file)], [url, ('tsv', source "
         "column, target column, pattern)] or [url, ('tmx', file)]."
@@ -483,7 +486,7 @@ def _members(archive: Path) -> Iterator[tuple[str, Iterator[bytes]]]:
             with zipfile.ZipFile(stored) as files:
                 members = [member for member in files.infolist() if not member.is_dir()]
                 if sum(member.file_size for member in members) > most:  # `zipfile` yields no more
-                    raise _too_large(archive, most)
+                    raise too_large(archive, most)
                 for member in members:
                     yield member.filename, _content(archive, partial(_of_zip, files, member))
             return
@@ -531,7 +534,7 @@ class _Tape:
         block = self._file.read(size)
         self._count += len(block)
         if self._count > self._most:
-            raise _too_large(self._archive, self._most)
+            raise too_large(self._archive, self._most)
         self._progress.update(self._stored.tell() / 1e6)
         return block
 
@@ -545,13 +548,6 @@ class _Header(tarfile.TarInfo):
         if not header.isreg() and header.size > _BLOCK:
             raise ValueError(f"a header of {header.size:,} bytes")
         return header
-
-
-def _too_large(archive: Path, most: int) -> UserError:
-    return UserError(
-        f"{archive} unpacks to more than {most:,} bytes, too much for text: unpack it by hand if "
-        "that is right."
-    )
 
 
 def reading_archive(archive: Path) -> contextlib.AbstractContextManager[None]:

@@ -22,7 +22,7 @@ from t2t_keras.data.generation import (
 )
 from t2t_keras.data.problem import DatasetSplit, Problem, VocabType, missing_hook, shards_by_split
 from t2t_keras.data.shards import PathLike, shard_paths
-from t2t_keras.errors import UserError, explained, require_one_of
+from t2t_keras.errors import UserError, explained, require_kind, require_one_of
 from t2t_keras.files import atomic_write
 from t2t_keras.ids import EOS_ID, RESERVED_TOKENS
 from t2t_keras.settings import at_least, declare
@@ -281,13 +281,13 @@ def whole_samples(
     """Yields samples with text in all fields (None: the problem's sides); or encoded ones (empty)."""
     fields = problem.sides if fields is None else fields
     encoded = not fields  # each has the fields of the first
-    if not isinstance(samples, Iterable):
-        raise _wrong(problem, f"the {split} samples", "an iterable of dicts", samples)
+    whole = f"the {split} samples of {problem.name}"
+    require_kind(whole, samples, Iterable, "an iterable of dicts")
     for number, sample in enumerate(samples, start=1):
         if sample is None and encoded:  # T2T leaves it out
             continue
-        if not isinstance(sample, Mapping):
-            raise _wrong(problem, f"{split} sample {number}", "a dict of fields", sample)
+        name = f"{split} sample {number} of {problem.name}"
+        require_kind(name, sample, Mapping, "a dict of fields")
         fields = fields or [*sample]
         for field in fields:
             if field not in sample:
@@ -298,13 +298,9 @@ def whole_samples(
             try:
                 _ = encoded or field == "label" or str.encode(sample[field])
             except (TypeError, UnicodeEncodeError):
-                what = f"{field!r} in {split} sample {number}"
-                raise _wrong(problem, what, "text that UTF-8 can hold", sample[field]) from None
+                wrong = f"must be text that UTF-8 can hold, got {sample[field]!r:.60}"
+                raise UserError(f"{field!r} in {name} {wrong}.") from None
         yield sample
-
-
-def _wrong(problem: Problem, what: str, needed: str, got: Any) -> UserError:
-    return UserError(f"{what} of {problem.name} must be {needed}, got {got!r:.60}.")
 
 
 def absent_vocabulary(problem: Text2TextProblem, path: Path) -> UserError:

@@ -85,13 +85,17 @@ class TranslateProblem(Text2TextProblem):
     def generate_text_of_sides(self, tmp_dir: PathLike, sides: Sequence[int]) -> Iterator[str]:
         """Yields text for the vocabulary from the inputs (side 0), the targets (side 1) or both."""
         sources = self.available(tmp_dir, self.vocab_data_files())
-        found = local_sources(tmp_dir, sources)
-        for source in found:
-            if source.kind == "text":
-                require_parallel(*source.paths)
-        for source, local in zip(sources, found, strict=True):
-            if local.kind == "text":
-                for path in (local.paths[side] for side in sides):
+        all_pairs = Path(tmp_dir) / f"{self.name}-compiled-train.lang1"  # which T2T writes first
+        files = [s for s in sources if all_pairs.exists() or all_pairs.name not in str(s)]
+        # A user's list may have other files than parallel ones, as in T2T.
+        any_text = is_users_own(type(self), "vocab_data_files")
+        found = iter(local_sources(tmp_dir, files, any_text))
+        for source in sources:
+            if source not in files:
+                train = self.available(tmp_dir, self.source_data_files(DatasetSplit.TRAIN))
+                yield from self.spread_pairs(tmp_dir, train, sides)
+            elif (local := next(found)).kind == "text":
+                for path in (p for n, p in enumerate(local.paths) if n in sides or n > 1):
                     lines, size = iterate_lines(path), text_size(path).bytes
                     yield from spread(lines, size, self.vocab_file_budget)
             else:

@@ -78,6 +78,13 @@ def most_unpacked(stored_bytes: int) -> int:
     return max(2**28, 64 * stored_bytes)
 
 
+def too_large(name: str | os.PathLike[str], most: int) -> UserError:
+    return UserError(
+        f"{os.fspath(name)} unpacks to more than {most:,} bytes, too much for text: unpack it by hand "
+        "if that is right."
+    )
+
+
 def decompressed(stored: BinaryIO, name: str) -> BinaryIO:
     """Returns an open file, decompressed if its name ends in `.gz`, up to `most_unpacked` bytes."""
     return io.BufferedReader(_Gunzipped(stored, name), 2**16) if name.endswith(".gz") else stored
@@ -97,10 +104,7 @@ class _Gunzipped(io.RawIOBase):
         count = self._file.readinto(buffer)
         self._read += count
         if self._read > self._most:
-            raise UserError(
-                f"{self._name} decompresses to more than {self._most:,} bytes, too much for text: "
-                "decompress it by hand if that is right."
-            )
+            raise too_large(self._name, self._most)
         return count
 
     def close(self) -> None:
