@@ -216,7 +216,7 @@ def require_fit(problem: Any, model: Any) -> None:
     if model.classifies and not problem.num_classes:
         raise UserError(
             f"--model=transformer_encoder classifies texts, but {problem.name} has no classes: "
-            "leave out --model, or give another problem."
+            "leave out --model, give another problem, or set num_classes in its class."
         )
     if not isinstance(model, type) and model.kind != problem.kind:
         kind = "a language model" if model.kind == LANGUAGE_MODEL else "a model with inputs"

@@ -153,6 +153,7 @@ def test_a_run_is_left_as_it_is(directory, capsys):
         ((10, 20), "model.ckpt-avg-15", "would be taken for a checkpoint of the run"),
         ((10, 20), "../run/model.ckpt-20", "is one of the checkpoints to average"),
         ((10, 20, 10), "averaged", r"model\.ckpt-10 is listed twice"),
+        ((10, "link/model.ckpt-10"), "averaged", r"link/model\.ckpt-10 is listed twice"),
         ((10, 60), "averaged", "checkpoint .*-60 cannot be read: "),
         ((10, 99), "averaged", ".*-99 has no variable transformer/.* no T2T"),
     ],
@@ -161,6 +162,7 @@ def test_checkpoints_and_outputs_that_are_refused(directory, steps, output, expe
     [damaged, other] = prefixes(directory, 60, 99)
     cut(damaged)
     write(other, {"lstm/kernel": np.zeros(3, "f4")})
+    (directory / "model.ckpt-link").symlink_to(directory)
     with pytest.raises(UserError, match=expected):
         average(prefixes(directory, *steps), str(directory / output))
 

@@ -231,11 +231,12 @@ def test_every_number_is_taken_or_refused_in_one_line(command, capsys):
         assert (code, said) == (0, f"t2t-keras-{command}: {twice}\n")
 
 
-@pytest.mark.parametrize("command", ["decode"], indirect=True)
+@pytest.mark.parametrize("command", ["train"], indirect=True)
 def test_what_no_path_has(command, capsys):
     for value, message in (("\0", "has a zero byte: remove it"), ("\udcfc", "is not UTF-8, as")):
-        code, said = answer(capsys, command, f"--data_dir=a{value}b")
-        assert code == 2 and said.startswith(f"t2t-keras-decode: flag --data_dir {message}")
+        for name in ("data_dir", "dev_files", "warm_start_from"):
+            code, said = answer(capsys, command, f"--{name}=a{value}b")
+            assert code == 2 and said.startswith(f"t2t-keras-train: flag --{name} {message}")
 
 
 EARLY = ["--eval_early_stopping_metric=bleu", "--eval_early_stopping_metric_delta=1"]

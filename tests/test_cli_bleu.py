@@ -121,7 +121,7 @@ def test_errors_and_other_roots_of_parse_trees_are_noted(files):
         ("--bleu_variant=x", "<both|cased|uncased>"),
         ("--language=en", "<de|fr>"),
         ("--translation=x --translations_dir=y", "are both given: leave one out"),
-        ("--event_dir=x", "--event_dir is for --translations_dir=DIRECTORY"),
+        ("--event_dir=x", "--event_dir is for --translations_dir=DIR"),
     ],
 )  # fmt: skip
 def test_mistakes_end_in_one_line(files, flags, message):

@@ -9,7 +9,7 @@ from networks import ENCODER as WORDS, SOURCE, UNSHARED, small_model
 
 import t2t_keras as t2t
 from t2t_keras import checkpoints, decoding, model_kinds
-from t2t_keras.data import Problem
+from t2t_keras.data import Text2SelfProblem
 from t2t_keras.decoding import DecodeSettings, Ensemble
 from t2t_keras.decoding.constraints import Phrases
 from t2t_keras.decoding.translator import Line
@@ -103,7 +103,7 @@ def lines_scored(model, tmp_path):
 
 
 def evaluated(model, tmp_path):
-    problem = Problem()
+    problem = Text2SelfProblem()  # a user may give it inputs
     problem.has_inputs = model.kind != "language_model"
     problem.num_classes = 3 if model.kind == "classification" else None
     assert problem.kind == model.kind

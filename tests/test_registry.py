@@ -168,8 +168,8 @@ def test_what_users_register_replaces_ours(capsys):
 def test_a_directory_imports_tensor2tensor_whatever_its_name(tmp_path):
     """Names that are not here fail when they are used."""
     sets = (
-        "from tensor2tensor.utils import registry\nfrom tensor2tensor.models.video import savp\n"
-        "import tensorflow.contrib.slim as slim\n"
+        "from tensor2tensor.utils import metrics, registry\nfrom tensor2tensor.models.video import savp\n"
+        "import tensorflow.contrib.slim as slim\nmetrics.METRICS_FNS['mine'] = len\n"
         "registry.register_hparams('for_t2t')(lambda: savp.sets())\n"
     )
     files = {"__init__.py": "from . import sets\n", "sets.py": sets}

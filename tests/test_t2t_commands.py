@@ -124,8 +124,11 @@ def test_averages_translations_and_their_scores(trained):
     (trained / "said").mkdir()
     shutil.copy(trained / "inputs", trained / "said" / names[0])
     line = f"t2t-translate-all --model_dir=avg --source=inputs --problem={toy.PROBLEM} --data_dir=data "
-    said = ran(line + "--hparams_set=transformer_big --translations_dir=said", trained).stdout
-    assert said == f"3 translations in said/{names[1]}\n"
+    line += (
+        "--hparams_set=transformer_big --translations_dir=said --decode_hparams=return_beams=true"
+    )
+    assert ran(line, trained).stdout == f"3 translations in said/{names[1]}\n"
+    assert "\t" in (trained / "said" / names[1]).read_text()
     assert sorted(os.listdir(trained / "said")) == names
     said = ran("t2t-bleu --translations_dir=said --reference=inputs --event_dir=ev", trained).stdout
     assert re.findall("^said/(.*): BLEU_uncased = ", said, re.MULTILINE) == names[:2]

@@ -2,6 +2,7 @@
 
 import gzip
 import importlib
+import math
 import random
 
 import numpy as np
@@ -53,6 +54,11 @@ class Wider(text_encoder.TokenTextEncoder):
         (lambda: text_encoder.native_to_unicode(b"a\xffb"), "ab"),
         (lambda: [text_encoder.to_unicode(each) for each in ("é", "é".encode())], ["é", "é"]),
         (lambda: [text_encoder.is_unicode(each) for each in ("a", b"a")], [True, False]),
+        (
+            lambda: text_problems.bleu_hook.compute_bleu([[1, 2, 3, 4, 5]], [[1, 2, 3, 4]]),
+            pytest.approx(math.exp(-1 / 4)),
+        ),
+        (lambda: text_problems.bleu_hook.bleu_tokenize("a, 1,5."), ["a", ",", "1,5."]),
         (lambda: text_problems.metrics.Metrics.ROUGE_L_F, "rouge_L_fscore"),
         (lambda: text_problems.metrics.Metrics.SET_RECALL, "set_recall"),
         (lambda: text_problems.modalities.ModalityType.REAL_L2_LOSS, "real_l2"),
@@ -72,6 +78,14 @@ class Wider(text_encoder.TokenTextEncoder):
 )
 def test_calls(call, result):
     assert call() == result
+
+
+def test_bleu_of_two_files(tmp_path):
+    files = [
+        str(write_lines(tmp_path / side, [line])) for side, line in (("a", "A b"), ("b", "a b"))
+    ]
+    whole, cased = (text_problems.bleu_hook.bleu_wrapper(*files, each) for each in (False, True))
+    assert (whole, cased) == (1, pytest.approx((1 / 2 * 1 / 2) ** (1 / 4)))
 
 
 def test_shards_are_dealt_shuffled_and_kept(tmp_path, capsys):

@@ -39,7 +39,7 @@ def average(prefixes: Sequence[str], output: str) -> int:
     if not prefixes:
         raise UserError("there is no checkpoint to average: name one or more.")
     for number, prefix in enumerate(prefixes):
-        if prefix in prefixes[:number]:
+        if os.path.realpath(prefix) in map(os.path.realpath, prefixes[:number]):
             raise UserError(f"checkpoint {prefix} is listed twice: list it once.")
     shapes = _require_alike(prefixes)
     beside = files_beside(output, prefixes)

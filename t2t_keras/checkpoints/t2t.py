@@ -259,7 +259,7 @@ def require_sizes(hp, sizes: Sequence[tuple], arrays: Mapping[str, np.ndarray], 
         if value > found:
             raise UserError(
                 f"checkpoint {path} does not fit the settings: {setting} is {found:,} there and {value:,} "
-                "here. Use the settings and vocabulary that it was trained with."
+                "here. Use the settings, --model and vocabulary that it was trained with."
             )
 
 
@@ -279,7 +279,7 @@ def assign(model, arrays: Mapping[str, np.ndarray], source: str) -> None:
     if problems := [f"{label}: {', '.join(names)}" for label, names in found.items() if names]:
         raise UserError(
             f"checkpoint {source} does not fit the model ({'; '.join(problems)}). "
-            "Use the settings and vocabulary that it was trained with."
+            "Use the settings, --model and vocabulary that it was trained with."
         )
     for name, variable in named.items():
         variable.assign(arrays[name])

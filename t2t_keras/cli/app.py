@@ -186,8 +186,9 @@ def _check_values(program: str, lenient: bool) -> None:
         value, parser, text = flag.value, flag.parser, flag.serialize()
         if "\0" in text:  # of a --flagfile, or of Python
             raise UserError(f"flag --{name} has a zero byte: remove it.")
-        if name.endswith(("_dir", "prefix", "_path")) and re.search(r"[\ud800-\udfff]", text):
-            raise UserError(f"flag --{name} is not UTF-8, as TensorFlow needs it: rename it.")
+        recorded = ("dir", "prefix", "path", "files", "corpora", "sentencepiece", "from", "vocab")
+        if name.endswith(recorded) and re.search(r"[\ud800-\udfff]", text):
+            raise UserError(f"flag --{name} is not UTF-8, as TensorFlow and JSON need: rename it.")
         if isinstance(value, float) and not math.isfinite(value):
             raise UserError(f"flag --{name}={value}: {value} is not {parser.syntactic_help}.")
         most = max(INT32, getattr(parser, "upper_bound", None) or 0)

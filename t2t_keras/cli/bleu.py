@@ -60,8 +60,7 @@ def main() -> None:
     directory = options.directory("translations_dir")
     if directory and FLAGS.translation:
         raise UserError("--translation and --translations_dir are both given: leave one out.")
-    names = ("event_dir", "tag_suffix", "min_steps")
-    options.require_for("--translations_dir=DIRECTORY", directory, *names)
+    options.require_for("--translations_dir=DIR", directory, "event_dir", "tag_suffix", "min_steps")
     options.require_for("--metrics=parsing_f1", alone == "parsing_f1", "per_sentence", "json")
     if not FLAGS.metrics:
         raise UserError("--metrics is empty: name one, such as bleu, or leave it out.")
@@ -76,6 +75,8 @@ def main() -> None:
                 "--confidence."
             )
         options.warn_unused("the paper's BLEU is not printed", "language")
+        if not FLAGS.event_dir:
+            options.warn_unused("it needs --event_dir", "tag_suffix")
         score_directory(directory, _files("reference"))
         return
     if only_metrics:

@@ -73,7 +73,7 @@ def _translate_all() -> None:
     """Translates a file with every checkpoint that has not translated it."""
     problem, folder = options.required("problem"), options.required("translations_dir")
     FLAGS.decode_from_file = options.required("source")
-    FLAGS.decode_hparams = f"beam_size={FLAGS.beam_size},alpha={FLAGS.alpha}"
+    FLAGS.decode_hparams = f"beam_size={FLAGS.beam_size},alpha={FLAGS.alpha},{FLAGS.decode_hparams}"
     for FLAGS.checkpoint_path in _checkpoints(folder, f"{problem}-flags.txt"):
         FLAGS.decode_to_file = f"{folder}/{problem}-{FLAGS.checkpoint_path.rpartition('-')[2]}"
         if not os.path.exists(FLAGS.decode_to_file):

@@ -252,8 +252,8 @@ class Problem:
 
     @property
     def quality_metric(self) -> str:
-        """Hook: the name of the metric that `quality` computes."""
-        return "bleu"
+        """Hook: the name of the metric that `quality` computes; of a language model, "loss"."""
+        return "bleu" if self.has_inputs else "loss"
 
     def quality(
         self, inputs: Sequence[str], references: Sequence[str], outputs: Sequence[str]
@@ -292,6 +292,8 @@ class Problem:
         """Applies the swap of `_rev` and the copy of `_copy` to "inputs" and "targets"."""
         if not self.has_inputs:
             return {"targets": features["targets"]}
+        if "inputs" not in features:
+            raise UserError(f"{self.name} encodes no inputs: set has_inputs = False in its class.")
         inputs, targets = features["inputs"], features["targets"]
         if self.was_reversed:
             inputs, targets = targets, inputs

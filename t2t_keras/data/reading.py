@@ -603,7 +603,8 @@ class Batches(SplitBatches):
         if is_another:
             raise UserError(
                 f"The {split} shards of {problem.name} in {data_dir} were made with another "
-                "vocabulary: bring it back, or delete them and run t2t-keras-datagen again."
+                "vocabulary: bring it back, or delete them and run t2t-keras-datagen again. (A class that "
+                "overrides feature_encoders must override get_or_create_encoders, too.)"
             )
         self._stored = StoredExamples(index, most)
         if problem.packed_length:

@@ -30,7 +30,7 @@ from t2t_keras.text.lines import decompressed
 from t2t_keras.text.sentencepiece import MODEL_TYPES
 
 Samples = Iterator[dict[str, Any]]
-Encoded = Iterator[dict[str, list[int]]]
+Ids = Iterator[dict[str, list[int]]]
 _COUNT = declare(0, at_least(0))
 
 
@@ -192,9 +192,7 @@ class Text2TextProblem(Problem):
         """Hook: returns the encoder of each side for generating data; builds the vocabulary if absent."""
         return dict.fromkeys(self.text_fields, self.get_or_create_vocab(data_dir, tmp_dir))
 
-    def generate_encoded_samples(
-        self, data_dir: PathLike, tmp_dir: PathLike, split: str
-    ) -> Encoded:
+    def generate_encoded_samples(self, data_dir: PathLike, tmp_dir: PathLike, split: str) -> Ids:
         """Yields `{"inputs": ids, "targets": ids}`, each ending in `EOS_ID`.
 
         If a subclass overrides this, `generate_data` encodes in a single process.
@@ -363,7 +361,6 @@ class Text2SelfProblem(SingleTextProblem):
     """Language models (T2T's `Text2SelfProblem`): `generate_samples` yields `{"targets": text}`."""
 
     has_inputs = False
-    quality_metric = "loss"
 
 
 class ChoppedTextProblem(Text2SelfProblem):
@@ -417,9 +414,7 @@ class ChoppedTextProblem(Text2SelfProblem):
         documents = self.documents(tmp_dir, DatasetSplit.TRAIN)
         return _first_characters(documents, self.max_chars_for_vocab)
 
-    def generate_encoded_samples(
-        self, data_dir: PathLike, tmp_dir: PathLike, split: str
-    ) -> Encoded:
+    def generate_encoded_samples(self, data_dir: PathLike, tmp_dir: PathLike, split: str) -> Ids:
         """Yields `{"targets": ids}` with `sequence_length` ids, fewer in the last example."""
         encoder = self.get_or_create_vocab(data_dir, tmp_dir)
         samples = self.generate_samples(data_dir, tmp_dir, split)
@@ -472,9 +467,7 @@ class Text2ClassProblem(SingleTextProblem):
             features["targets"] = text.ClassLabelEncoder(self.class_labels(self._data_dir))
         return super().orient(features)
 
-    def generate_encoded_samples(
-        self, data_dir: PathLike, tmp_dir: PathLike, split: str
-    ) -> Encoded:
+    def generate_encoded_samples(self, data_dir: PathLike, tmp_dir: PathLike, split: str) -> Ids:
         """Yields `{"inputs": ids, ending in EOS_ID, "targets": [class number]}`."""
         encoder = self.get_or_create_vocab(data_dir, tmp_dir)
         samples = self.generate_samples(data_dir, tmp_dir, split)
@@ -513,9 +506,7 @@ class TextConcat2ClassProblem(Text2ClassProblem):
         for number, sample in enumerate(whole, start=1):
             yield from sample["inputs"][: 1 if number >= most else None]
 
-    def generate_encoded_samples(
-        self, data_dir: PathLike, tmp_dir: PathLike, split: str
-    ) -> Encoded:
+    def generate_encoded_samples(self, data_dir: PathLike, tmp_dir: PathLike, split: str) -> Ids:
         samples = self.generate_samples(data_dir, tmp_dir, split)
         encode = self.get_or_create_vocab(data_dir, tmp_dir).encode
         joint = encode(self.CONCAT_TOKEN)[:1]

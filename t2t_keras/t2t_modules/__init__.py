@@ -37,8 +37,8 @@ _CONTENTS: dict[str, tuple[str, ...]] = {
     "utils.registry": (_SETTINGS, "registry"),
     **dict.fromkeys(("layers.common_hparams", "layers.modalities"), (_SETTINGS,)),
     **dict.fromkeys(("models.transformer", "problems"), (_SETTINGS,)),
-    **{f"utils.{n}": (_SETTINGS,) for n in ("hparam", "hparams_lib", "metrics", "mlperf_log")},
-    **{f"utils.{n}": (_SETTINGS,) for n in ("misc_utils", "trainer_lib", "usr_dir")},
+    **{f"utils.{n}": (_SETTINGS,) for n in ("bleu_hook", "hparam", "hparams_lib", "metrics")},
+    **{f"utils.{n}": (_SETTINGS,) for n in ("misc_utils", "mlperf_log", "trainer_lib", "usr_dir")},
     **{f"bin.t2t_{n}": ("cli.t2t",) for n in ("avg_all", "bleu", "datagen")},
     **{f"bin.t2t_{n}": ("cli.t2t",) for n in ("decoder", "trainer", "translate_all")},
 }

@@ -17,8 +17,9 @@ import numpy as np
 
 from t2t_keras import registry, settings, t2t_names
 from t2t_keras.errors import UserError, nearest, warn
+from t2t_keras.metrics.bleu import bleu, international, t2t_bleu
 from t2t_keras.t2t_modules.absent import EXTRA
-from t2t_keras.text.lines import warn_once
+from t2t_keras.text.lines import read_lines, warn_once
 
 # Settings
 
@@ -256,8 +257,9 @@ class ModalityType(metaclass=_Constants):
 
 
 PAD, EOS = RESERVED_TOKENS = ["<pad>", "<EOS>"]
-NUM_RESERVED_TOKENS = 2
-RESERVED_TOKENS_BYTES = [b"<pad>", b"<EOS>"]
+NUM_RESERVED_TOKENS, RESERVED_TOKENS_BYTES = 2, [b"<pad>", b"<EOS>"]
+METRICS_FNS: dict[str, Any] = {}  # users add theirs; evaluation says that it does not compute them
+bleu_tokenize = international
 
 
 def to_unicode(s: str | bytes, ignore_errors: bool = False) -> str:
@@ -273,6 +275,17 @@ native_to_unicode = to_unicode_ignore_errors
 def is_unicode(s: Any) -> bool:
     """Returns True for a text."""
     return isinstance(s, str)
+
+
+def compute_bleu(reference_corpus, translation_corpus) -> float:
+    """Returns the BLEU of two lists of lists of words, 0 to 1."""
+    return t2t_bleu(reference_corpus, translation_corpus, tokenize=lambda x: [*map(str, x)]) / 100
+
+
+def bleu_wrapper(ref_filename: str, hyp_filename: str, case_sensitive: bool = False) -> float:
+    """Returns the BLEU of two text files, 0 to 1."""
+    found = bleu(read_lines(ref_filename), read_lines(hyp_filename))
+    return (found.t2t_cased if case_sensitive else found.t2t_uncased) / 100
 
 
 # The notebook
