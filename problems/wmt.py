@@ -24,7 +24,7 @@ class CorpusProblem(TranslateProblem):
     """A translation problem whose sources are class attributes."""
 
     train: Sequence[list] = ()  # sources for training
-    additional_training_datasets: Sequence[list] = ()  # more of them, of a subclass (T2T's name)
+    additional_training_datasets: Sequence[list] = []  # more of them, of a subclass (T2T's name)
     dev: Sequence[list] = ()  # sources for evaluation
     vocabulary_of: type[TranslateProblem] | None = None  # whose vocabulary to use; None: its own
 

@@ -236,8 +236,7 @@ class Momentum(_WithSlots):
 
     def __init__(self, learning_rate=0.01, *, momentum: float = 0.9, nesterov=False, **kwargs):
         super().__init__(learning_rate=learning_rate, **kwargs)
-        self.momentum = momentum
-        self.nesterov = nesterov
+        self.momentum, self.nesterov = momentum, nesterov
 
     def slot_shapes(self, place, variable):
         return {"sum": variable.shape}

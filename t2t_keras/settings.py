@@ -88,7 +88,7 @@ class Setting(NamedTuple):
         The message of the `SettingError` for one that is not allowed begins with `what` and `name`.
         """
         if value is None and self.optional:
-            return None
+            return self.default if self.kind is int else None  # what T2T 1.6 to 1.12 recorded
         if self.is_list and not isinstance(value, list | tuple):
             raise self.refusal(name, value, what)
         elements = []
@@ -354,7 +354,7 @@ _OPTIMIZERS = {
     ),
     "optimizer_momentum_momentum": declare(0.9, _FRACTION, "decay of the sum of gradients"),
     "optimizer_momentum_nesterov": declare(False, text="Nesterov momentum"),
-    "optimizer_multistep_accumulate_steps": declare(0, _COUNT, "batches per update"),
+    "optimizer_multistep_accumulate_steps": declare(0, _COUNT, "batches per update", optional=True),
 }
 
 _LEARNING_RATE = {
@@ -579,12 +579,16 @@ class HParams:
     def from_dict(cls, values: Mapping[str, Any], set_name: str = "") -> HParams:
         """Returns the settings recorded by `to_dict`; missing ones get their defaults.
 
-        Types are checked, allowed values are not; see `check`.
+        Types are checked (T2T's files may have 0 for false, 8.0 for 8), allowed values are not; see `check`.
         """
         new = HParams()
         recorded = dict(new._values)
         for name, value in values.items():
-            recorded[name] = new._setting(name)._replace(allowed=ANY).checked(name, value)
+            setting = new._setting(name)._replace(allowed=ANY)
+            is_whole = type(value) is float and value.is_integer()
+            if (setting.kind is bool and value in (0, 1)) or (setting.kind is int and is_whole):
+                value = setting.kind(value)
+            recorded[name] = setting.checked(name, value)
         return cls._of(recorded, set_name, {})
 
     def __setattr__(self, name: str, value: Any) -> NoReturn:

@@ -26,6 +26,8 @@ BACKEND = keras.backend.backend()
 if BACKEND == "jax":
     import jax
     import on_jax
+else:
+    import torch
 
 POSITIONS = 2  # tokens decoded step by step
 
@@ -196,6 +198,9 @@ def what_keras_users_do(directory):
 
     with pytest.raises(t2t.errors.UserError, match="load need TensorFlow, got KERAS_BACKEND="):
         _ = t2t.load
+    if BACKEND == "torch":  # `compile(jit_compile=True)` traces with symbolic sizes
+        flat = torch.compile(lambda x: t2t.shape.flattened(x, 2), backend="eager", dynamic=True)
+        assert flat(torch.ones(3, 5, 2)).shape == (15, 2)
     model.compile(t2t.optimizers.create(model.hp))
     losses = model.fit(PACKED, epochs=24, verbose=0).history["loss"]
     save("fit")

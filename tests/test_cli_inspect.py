@@ -106,6 +106,7 @@ def test_figures_without_matplotlib_say_what_to_install(monkeypatch):
     [
         (("attention", "--data_dir=x", "--output_dir=y"), "--text is missing"),
         (("attention", "--split=dev"), "--split is for t2t-keras-inspect data: it has no effect on attention"),
+        (("data", "--split=validation"), "should be one of <train|dev|test>"),
         (("data", "--text=a"), "--text is for t2t-keras-inspect attention: it has no effect on data"),
         (("data", "--html=a"), "--html is for t2t-keras-inspect attention"),
         ((*ATTENTION, "--heads=1"), "--heads is for --plot=FILE, which is missing"),

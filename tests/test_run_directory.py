@@ -37,6 +37,7 @@ def test_a_run_of_t2t_goes_on_with_its_settings(directory):
     recorded, _ = checkpoints.read_settings(directory)
     hp = registry.hparams(OLD)
     assert recorded.moe_loss_coef != hp.moe_loss_coef  # which has no effect
+    change(directory, optimizer="Adam")  # as T2T wrote it before 1.13
     checkpoints.write_settings(directory, hp, {"problem": "translate_ende_wmt8k"})
     found, run = checkpoints.read_settings(directory)
     assert (found, run["problem"]) == (hp, "translate_ende_wmt8k")
@@ -91,7 +92,9 @@ def test_what_t2t_had_on_and_we_have_not_is_reported(directory):
     off = {"scheduled_sampling_prob": 0.0, "my_switch": False}
     unused = {"moe_k": 7, "train_steps": 300}  # the first: of an ffn_layer that is not in use
     change(directory, grad_noise_scale=0.1, symbol_dropout=0.1, my_rate=0.5, **off, **unused)
-    (Path(directory) / "flags.txt").write_text(flags.replace("gpu=0", "gpu=8"))
+    (Path(directory) / "flags.txt").write_text(
+        flags.replace("gpu=0", "gpu=8").replace("problem=", "problems=")
+    )
     assert left_out_of_t2t(directory, hp, "translate_ende_wmt32k", 2) == [
         "grad_noise_scale=0.1 (noise on gradients and weights is not supported)",
         "symbol_dropout=0.1 (dropout of whole tokens is not supported)",

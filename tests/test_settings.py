@@ -171,11 +171,13 @@ def test_diff_with_values_read_from_a_file_and_with_the_defaults(hp):
 
 
 def test_hparams_of_an_older_tensor2tensor(tmp_path):
-    values = {"hidden_size": 16, "moe_k": 4, "pos": None}
+    values = {"hidden_size": 16.0, "moe_k": 4, "pos": None, "shared_embedding": 1}
+    values["optimizer_multistep_accumulate_steps"] = None  # before 1.13
     others = {"target_modality": "default", "data_dir": "/d"}
     (tmp_path / "hparams.json").write_text(json.dumps(values | others))
     hp, _ = read_settings(str(tmp_path))
-    assert (hp.hidden_size, hp.moe_k, hp.pos) == (16, 4, None)
+    assert (hp.hidden_size, hp.moe_k, hp.pos, hp.shared_embedding) == (16, 4, None, True)
+    assert hp.optimizer_multistep_accumulate_steps == 0
     assert not others.keys() & {*hp}
 
 

@@ -236,6 +236,9 @@ def test_film_reviews_of_tensorflow_datasets(tmp_path, monkeypatch):
     reviews = type("Reviews", (data.TfdsSelfProblem,), {"tfds_name": "imdb_reviews"})()
     samples = list(reviews.generate_samples(tmp_path, tmp_path, "train"))
     assert samples[:2] == [{"targets": "good"}, {"targets": "bad"}]
+    reviews.tfds_feature = "texts"
+    with pytest.raises(UserError, match="no text 'texts' in imdb_reviews"):
+        list(reviews.generate_samples(tmp_path, tmp_path, "train"))
 
 
 def test_the_numbers_as_text_and_classes():

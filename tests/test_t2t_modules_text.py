@@ -253,6 +253,18 @@ def test_a_set_says_what_has_no_effect_and_what_is_not_supported(capsys):
         registry.hparams("with_weights")
 
 
+def test_a_file_of_settings_changes_those_of_the_set(tmp_path):
+    path = write_lines(tmp_path / "hparams.json", ['{"num_heads": 2, "old_setting": 1}'])
+    trainer_lib = importlib.import_module("tensor2tensor.utils.trainer_lib")
+    made = trainer_lib.create_hparams("transformer_tiny", None, hparams_path=str(path))
+    assert (made.num_heads, "old_setting" in made) == (2, False)
+
+
+def test_assigning_a_constant_of_t2t_gives_a_warning(capsys, monkeypatch):
+    monkeypatch.setattr(text_encoder, "NUM_RESERVED_TOKENS", 3)
+    assert "text_encoder.NUM_RESERVED_TOKENS has no effect" in capsys.readouterr().err
+
+
 def test_hooks_see_settings_and_class_names_are_labels(tmp_path):
     class Named(text_problems.Text2ClassProblem):
         is_generate_per_split, vocab_type = True, text_problems.VocabType.CHARACTER

@@ -5,6 +5,7 @@ import toy
 CELLS = """
 import tensorflow as tf
 import numpy as np
+from tensorflow.contrib.eager.python import tfe as older_tfe
 from tensor2tensor import models
 from tensor2tensor import problems
 from tensor2tensor.data_generators import problem
@@ -42,7 +43,7 @@ ckpt_path = tf.train.latest_checkpoint(checkpoint_dir)
 ####
 def translate(inputs, **kwargs):
   encoded_inputs = encode(inputs)
-  with tfe.restore_variables_on_create(ckpt_path):
+  with older_tfe.restore_variables_on_create(ckpt_path):
     model_output = translate_model.infer(encoded_inputs, **kwargs)["outputs"]
   if len(model_output.shape) == 2:
     return decode(model_output)
@@ -59,7 +60,8 @@ example = dict(encode("a b c"), targets=tf.reshape(encoders["targets"].encode("c
 with tfe.restore_variables_on_create(ckpt_path):
   translate_model.set_mode(Modes.EVAL)
   logits, losses = translate_model(example)
-  sampled = registry.model(model_name)(hparams.parse("sampling_method=random"), Modes.PREDICT)
+  sampling = registry.hparams(hparams_set).parse("sampling_method=random")
+  sampled = registry.model(model_name)(sampling, Modes.PREDICT, hparams.problem_hparams)
   translate_model.hparams.sampling_method = "random"
   for model in (sampled, translate_model):
     assert len({str(model.infer({**example, "new": 0})["outputs"][0, :3]) for _ in range(5)}) > 1

@@ -10,8 +10,9 @@ from pathlib import Path
 import pytest
 
 SOURCE = os.environ.get("T2T_SOURCE", "")
-MODULES = ("text_encoder", "tokenizer", "text_problems", "translate", "generator_utils")
-TESTS = 49
+MODULES = ["text_encoder", "tokenizer", "text_problems", "generator_utils"]
+MODULES += ["translate", "translate_ende"]
+TESTS = 52
 CANNOT_PASS = {
     "reads private attributes of an encoder": [
         "TokenTextEncoderTest.test_save_and_reload",

@@ -14,7 +14,7 @@ from t2t_keras.checkpoints.names import t2t_variables
 from t2t_keras.data import Problem
 from t2t_keras.errors import UserError
 from t2t_keras.settings import HParams
-from t2t_keras.text import TokenTextEncoder
+from t2t_keras.text import ClassLabelEncoder, TokenTextEncoder
 from t2t_keras.training import Engine, EngineSettings
 from t2t_keras.training.warm_start import warm_start
 
@@ -138,6 +138,20 @@ def test_without_the_vocabulary_the_size_must_be_the_same(old, tmp_path, capsys)
     (tmp_path / "run.json").write_text('{"vocabulary": {"targets": "the digest of another"}}')
     with pytest.raises(UserError, match=r"vocabulary of the targets .* is not found, only another"):
         warmed(tmp_path, OLD, OLD, SHARED)
+
+
+def test_other_classes_are_told(tmp_path, capsys):
+    encoders = encoders_of(OLD, OLD) | {"targets": ClassLabelEncoder(["good", "bad"])}
+    problem = Words()
+    problem.num_classes, problem.feature_encoders = 2, lambda data_dir: encoders
+    hp = registry.hparams("transformer_tiny", SHARED)
+    model = t2t.TransformerClassifier(hp, source_vocab_size=len(OLD) + 2, num_classes=2)
+    checkpoints.save_t2t(model, str(tmp_path / "model.ckpt-3"))
+    for labels in (["good", "bad"], ["bad", "good"]):
+        assert "other classes" not in capsys.readouterr().err
+        others = encoders | {"targets": ClassLabelEncoder(labels)}
+        assert warm_start(model, str(tmp_path), others, problem, str(tmp_path)) == ""
+    assert "has other classes: each begins with" in capsys.readouterr().err
 
 
 def test_frozen_weights_stay_and_have_no_slots(eagerly):

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from t2t_keras import files, registry
+from t2t_keras import files, registry, t2t_names
 from t2t_keras.checkpoints.names import model_of
 from t2t_keras.checkpoints.t2t import assign, read, require_sizes, resolve, with_averages
 from t2t_keras.errors import UserError, warn
@@ -113,6 +113,7 @@ def require_same_settings(directory: str, hp: HParams, run: Mapping[str, Any]) -
         name: pair
         for name, pair in hp.diff(old).items()
         if name in hp and (name in added or not SETTINGS[name].inert)
+        if name != "optimizer" or len({*map(t2t_names.snake_case, pair)}) > 1  # Adam is adam
     }
     before = {name: theirs for name, (_, theirs) in pairs.items()}
     others = [name for name in old_run if name in run and run[name] != old_run[name]]
@@ -311,7 +312,8 @@ def flags_of_t2t(directory: str) -> dict[str, str]:
         return {}
     lines = path.read_text("utf-8", "replace").splitlines()
     pairs = (line.removeprefix("--").partition("=") for line in lines)
-    flags = {name: value for name, _, value in pairs if value}
+    older = {"problems": "problem"}  # of T2T 1.4
+    flags = {older.get(name, name): value for name, _, value in pairs if value}
     for name in ("train_steps", "worker_gpu", "worker_replicas"):
         if not re.fullmatch("[0-9]{1,18}", flags.get(name, "1")):
             raise UserError(f"{path}: --{name} must be an integer, got {flags[name]!r}.")

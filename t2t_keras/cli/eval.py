@@ -71,8 +71,8 @@ def evaluation(first: str) -> Callable[[str], None]:
     settings = options.decode_settings()
     loaded = options.trained_model(first)
     model, problem = loaded.model, loaded.problem
-    if problem.kind != TRANSLATION:
-        options.warn_unused("only translations are decoded", "decode_hparams", "xla")
+    if problem.kind != TRANSLATION or problem.packed_length:
+        options.warn_unused("only translations are decoded, unless packed", "decode_hparams", "xla")
     split = "test" if FLAGS.eval_use_test_set else "dev"
     hp = options.hparams(needed=False) or model.hp
     shards = Path(loaded.data_dir).glob(f"{problem.dataset_filename()}-{split}-*-of-*")

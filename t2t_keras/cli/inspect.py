@@ -35,7 +35,7 @@ def define_flags() -> None:
     options.define_decode_hparams()
     string("plot", "Figure file, such as plot.png: data: lengths; attention: one layer.")
 
-    string("split", "data: train, dev or test.", default="train")
+    choice("split", "train", ["train", "dev", "test"], "data: part of the problem's data.")
     integer("num_examples", 3, "data: number of examples to print.")
     options.seed(0, "data: seed of the data order, as in training.")
 

@@ -167,9 +167,9 @@ def _reject_contradictions(problem, hp) -> None:
     if FLAGS.attention_images and (problem.num_classes or not problem.has_inputs):
         raise UserError(f"--attention_images needs pairs of texts: {problem.name} has none.")
     if FLAGS.attention_images and hp.prepend_mode != "none":
-        raise UserError(
-            f"--attention_images does not support prepend_mode={hp.prepend_mode}: leave out one of them."
-        )
+        raise UserError(f"--attention_images needs prepend_mode=none, got {hp.prepend_mode}.")
+    if problem.num_classes or not problem.has_inputs or problem.packed_length:
+        options.warn_unused("only translations are decoded, unless packed", "decode_hparams")
 
 
 def _warn_unused(is_new: bool) -> None:

@@ -214,9 +214,7 @@ class Plan:
         """The examples of each bucket, in ascending order: K arrays [n_k] uint32."""
         self.examples = int(ends[-1] - ends[0])
         self.sizes = np.array(buckets.sizes, np.int64)
-        self.seed = seed
-        self.shuffle = shuffle
-        self.mix = mix
+        self.seed, self.shuffle, self.mix = seed, shuffle, mix
         self._counts = np.diff(ends)
 
     def _random(self, epoch: int, purpose: int) -> np.random.RandomState:

@@ -281,8 +281,7 @@ class _TfdsRows(Text2TextProblem):
             raise missing_hook(self, "tfds_name")
         builder = _prepared_builder(self.tfds_name, Path(tmp_dir))
         with explained(f"{self.tfds_name} cannot be read", Exception):
-            rows = builder.as_dataset(split=self.tfds_splits[split]).as_numpy_iterator()
-        yield from rows
+            yield from builder.as_dataset(split=self.tfds_splits[split]).as_numpy_iterator()
 
 
 class TfdsSelfProblem(_TfdsRows, Text2SelfProblem):
@@ -293,8 +292,9 @@ class TfdsSelfProblem(_TfdsRows, Text2SelfProblem):
 
     def generate_samples(self, data_dir: PathLike, tmp_dir: PathLike, split: str) -> Samples:
         """Yields the text of each row."""
-        for row in self.rows(tmp_dir, split):
-            yield {"targets": row[self.tfds_feature].decode("utf-8").strip()}
+        with explained(f"no text {self.tfds_feature!r} in {self.tfds_name}", Exception):
+            for row in self.rows(tmp_dir, split):
+                yield {"targets": row[self.tfds_feature].decode("utf-8").strip()}
 
 
 class TfdsClassProblem(_TfdsRows, Text2ClassProblem):
@@ -306,5 +306,6 @@ class TfdsClassProblem(_TfdsRows, Text2ClassProblem):
     def generate_samples(self, data_dir: PathLike, tmp_dir: PathLike, split: str) -> Samples:
         """Yields the text and the label of each row."""
         text, label = self.tfds_features
-        for row in self.rows(tmp_dir, split):
-            yield {"inputs": row[text].decode("utf-8").strip(), "label": int(row[label])}
+        with explained(f"no text {text!r} and class {label!r} in {self.tfds_name}", Exception):
+            for row in self.rows(tmp_dir, split):
+                yield {"inputs": row[text].decode("utf-8").strip(), "label": int(row[label])}

@@ -38,8 +38,7 @@ class StaticSearch:
     """A search with tensors of fixed sizes, to which its strategy appends by `shape.written`."""
 
     def __init__(self, model, strategy):
-        self.model = model
-        self.strategy = strategy
+        self.model, self.strategy = model, strategy
         self._begin = _compiled(model, self.begin)
         self._extend = _compiled(model, self.extend)
 

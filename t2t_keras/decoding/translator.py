@@ -97,8 +97,7 @@ class Translator:
         require_kind("settings", s, DecodeSettings, "DecodeSettings")
         require_kind("model", model, Callable, "a Transformer or an Ensemble")
         require_kind("encoders", encoders, Mapping, "text encoders by side")
-        self.model = model
-        self.encoders = encoders
+        self.model, self.encoders = model, encoders
         s.require_memory(model)
         named_processors(s.logits_processors)  # checks their names
         self.logits_processors = logits_processors
@@ -512,8 +511,7 @@ class PairScorer:
         self, model, encoders, settings: DecodeSettings | None = None, report: Report | None = None
     ):
         require_tokens(model)
-        self.model = model
-        self.encoders = encoders
+        self.model, self.encoders = model, encoders
         self.settings = settings or DecodeSettings()
         self.report = report or warn
         limits = BatchLimits(

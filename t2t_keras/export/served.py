@@ -173,8 +173,7 @@ class _Parts:
 
     def __init__(self, model, encoders, settings: DecodeSettings, heads):
         self.heads = heads
-        self.model = model
-        self.encoders = encoders
+        self.model, self.encoders = model, encoders
         self.settings = settings
         named_processors(settings.logits_processors)  # checks their names
         self.hypotheses = settings.beam_size if settings.return_beams else 1

@@ -35,7 +35,7 @@ class AttentionMask:
         causal: True hides later positions.
         proximity: True adds -log(1 + distance) to the logits (T2T's `proximity_bias`).
         distance: [T, S] int, the position of each key minus that of each query, in a decoding step,
-            whose keys come from a cache. None: keys and queries are one sequence.
+            whose keys come from a cache. None: the last query is at the last key.
         bias: float, added to the logits, broadcastable to [B, H, T, S].
         nonpadding: [B, S] of 0 and 1, for an encoder layer: the output of its feed-forward network is
             zeroed where it is 0 (T2T's pad remover).

@@ -76,6 +76,11 @@ class _Module(ModuleType):
         theirs = load(_SETTINGS)
         return theirs.by_name(name) or absent(f"{self.__name__}.{name}", theirs.why_absent(name))
 
+    def __setattr__(self, name: str, value: Any) -> None:
+        if not name.startswith("__") and not isinstance(value, ModuleType):
+            load("errors").warn(f"assigning {self.__name__}.{name} has no effect on our code")
+        super().__setattr__(name, value)
+
 
 class _T2T(MetaPathFinder, Loader):
     """Finds every module of T2T, and loads the modules of users with TF 1's names in TensorFlow."""

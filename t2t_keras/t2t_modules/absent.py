@@ -29,12 +29,11 @@ class _Absent(type):
     reason: str
 
     def __call__(cls, *args: Any, **kwargs: Any) -> Any:
-        is_users = "path" not in vars(cls)  # a user's class, derived from an absent one
-        if not is_users and len(args) == 1 and callable(args[0]) and not kwargs:
+        if "path" not in vars(cls):  # a user's class, derived from an absent one
+            return cls._fail()
+        if len(args) == 1 and callable(args[0]) and not kwargs:
             return args[0]  # as a decorator
-        if _depth and not is_users:
-            return cls
-        return cls._fail()
+        return cls if _depth else cls._fail()
 
     def __getattr__(cls, name: str) -> Any:
         if name.startswith("__"):
@@ -87,7 +86,7 @@ class _TensorFlow1(ModuleType):
             if found is not None:
                 is_module = isinstance(found, ModuleType)
                 return tensorflow(f"{self.__name__}.{name}") if is_module else found
-        path = ".".join([*inside, name])
+        path = ".".join([*inside, name]).replace("contrib.eager.python.tfe", "contrib.eager")
         if path in EXTRA:
             return EXTRA[path]
         if path == "contrib" or any(each.startswith(f"{path}.") for each in EXTRA):

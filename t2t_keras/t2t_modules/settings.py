@@ -91,14 +91,11 @@ class HParams(SimpleNamespace):
         """Returns the settings that the library uses, those of users included, without other objects."""
         values = {}
         for name, value in vars(self).items():
-            kind = settings.SETTINGS[name].kind if name in settings.SETTINGS else None
-            if kind in (bool, int) and type(value) in (int, float) and value == kind(value):
-                value = kind(value)  # as T2T would read it
             if name in ("bottom", "loss", "top", "weights_fn") and value:
                 raise UserError(f"hparam {name} is not supported: it must be empty, got {value}.")
             parts = value if isinstance(value, list | tuple) else [value]
             are_plain = all(isinstance(part, bool | int | float | str) for part in parts)
-            if kind or (parts and are_plain):
+            if name in settings.SETTINGS or (parts and are_plain):
                 values[name] = value
         return settings.recorded_settings(values)
 
@@ -137,7 +134,7 @@ def why_absent(name: str) -> str:
 
 def create_hparams(
     hparams_set: str | None,
-    hparams_overrides_str: str = "",
+    hparams_overrides_str: str | None = "",
     data_dir: str | None = None,
     problem_name: str | None = None,
     hparams_path: str | None = None,
@@ -146,10 +143,10 @@ def create_hparams(
     hp = hparams(hparams_set or "")
     if hparams_path and os.path.exists(hparams_path):
         with open(hparams_path, encoding="utf-8") as file:
-            vars(hp).update(json.load(file))
+            vars(hp).update({n: value for n, value in json.load(file).items() if n in hp})
     if data_dir:
         hp.add_hparam("data_dir", os.path.expanduser(data_dir))
-    hp.parse(hparams_overrides_str)
+    hp.parse(hparams_overrides_str or "")
     if problem_name:
         add_problem_hparams(hp, problem_name)
     return hp
@@ -173,9 +170,8 @@ def set_random_seed(seed: int) -> None:
 
 # The registry
 
-problem = registry.problem
+problem, register_base_problem = registry.problem, registry.register_problem
 available = list_problems = list_base_problems = registry.list_problems
-register_base_problem = registry.register_problem
 
 
 def import_usr_dir(usr_dir: str | None) -> None:
@@ -221,9 +217,9 @@ def hparams(name: str) -> HParams:
     return HParams(**registry.hparams(name).to_dict())
 
 
-def list_hparams(prefix: str = "") -> list[str]:
+def list_hparams(prefix: str | None = None) -> list[str]:
     """Returns the names of all sets that begin with `prefix`."""
-    return [name for name in registry.list_hparams() if name.startswith(prefix)]
+    return [name for name in registry.list_hparams() if name.startswith(prefix or "")]
 
 
 # Constants and texts
@@ -268,8 +264,7 @@ def to_unicode(s: str | bytes, ignore_errors: bool = False) -> str:
 
 
 to_unicode_utf8 = unicode_to_native = to_unicode
-to_unicode_ignore_errors = functools.partial(to_unicode, ignore_errors=True)
-native_to_unicode = to_unicode_ignore_errors
+native_to_unicode = to_unicode_ignore_errors = functools.partial(to_unicode, ignore_errors=True)
 
 
 def is_unicode(s: Any) -> bool:
@@ -316,8 +311,9 @@ def model(name: str) -> Callable[..., NotebookModel]:
 class NotebookModel:
     """A model as T2T's notebook calls it; its weights are there when it is first called."""
 
-    def __init__(self, model_class: type, hparams: HParams, *_: Any, **__: Any):  # _: T2T's mode
-        self.hparams, p = HParams(**hparams.values()), hparams.get("problem_hparams")
+    def __init__(self, model_class: type, hparams: HParams, *given: Any, **named: Any):
+        self.hparams = HParams(**hparams.values())
+        p = named.get("problem_hparams", *given[1:2]) or hparams.get("problem_hparams")  # [0]: mode
         if p is None:
             raise UserError("the settings have no problem: give create_hparams a problem_name.")
         self.model = model_class(

@@ -110,8 +110,7 @@ class _Run:
                 "gradients that Keras accumulates with gradient_accumulation_steps cannot be saved: "
                 "train with t2t-keras-train."
             )
-        self.model = model
-        self.optimizer = optimizer
+        self.model, self.optimizer = model, optimizer
         with model.distribute_strategy.scope():
             optimizer.build(model.trainable_variables)
         slot_variables(model, optimizer.t2t_slots())  # refuses weights that have no place, of LoRA

@@ -39,8 +39,7 @@ class TrainingProgress(Progress):
 
     def __init__(self, total: int, steps_per_epoch: float | None = None, **settings: Any):
         super().__init__(**settings)
-        self.total = total
-        self.steps_per_epoch = steps_per_epoch
+        self.total, self.steps_per_epoch = total, steps_per_epoch
         self.speed: dict[str, float] = {}
         self._step: int | None = None
         self._totals, self._seconds = np.zeros(3), 0.0  # of steps, tokens and positions

@@ -36,18 +36,20 @@ def warm_start(
     prefix = resolve(path)
     recorded, run = read_settings(os.path.dirname(prefix))
     changed = recorded.diff(model.hp) if recorded else {}
-    for name in INFERENCE_SETTINGS:
-        if name in changed and not name.startswith("shared"):  # tables may become one, or two
-            theirs, ours = changed[name]
+    for name, (theirs, ours) in changed.items():
+        if name in INFERENCE_SETTINGS and not name.startswith("shared"):  # tables: may be joined
             warn(f"{path} has {name}={theirs}, not {ours}: its weights mean another network")
     before = recorded_encoders(prefix, problem, data_dir)
     noted = run.get("vocabulary", {})
     for side, each in (before or encoders).items():
-        if side in noted and noted[side] != vocabulary_digest(each):
+        digest = vocabulary_digest(each)
+        if noted.get(side, digest) != digest:
             raise UserError(
                 f"the vocabulary of the {side} that {prefix} was trained with is not found, only another: "
                 "give the directory of its own, --warm_start_vocab=DIRECTORY."
             )
+        if each.vocab_size == problem.num_classes and digest != vocabulary_digest(encoders[side]):
+            warn(f"{path} has other classes: each begins with the weights of the one of its number")
     names = {side: tokens(each, each.vocab_size) for side, each in encoders.items()}
     old = {side: tokens(each, each.vocab_size) for side, each in (before or {}).items()}
     arrays = with_averages(read(path))
