@@ -86,9 +86,10 @@ def describe(problem, data_dir: str) -> list[str]:
     buckets = buckets_for(base, True, longest=longest, packed_length=problem.packed_length)
     encoders = problem.feature_encoders(data_dir)
     lines = []
-    for encoder, file in zip(encoders.values(), problem.vocab_filenames, strict=False):
+    sides = [side for side in problem.sides if side in encoders]
+    for side, file in zip(sides, problem.vocab_filenames, strict=False):
         where = file if os.path.isfile(f"{data_dir}/{file}") else "no file"
-        lines.append(f"  vocabulary: {encoder.vocab_size} tokens in {where}")
+        lines.append(f"  vocabulary: {encoders[side].vocab_size} tokens in {where}")
     for item in problem.dataset_splits:
         split = item["split"]
         index = read_index(data_dir, name, split, problem.sides)

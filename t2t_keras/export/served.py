@@ -172,9 +172,8 @@ class _Parts:
     """The code that the signatures share; not a `tf.Module`, so that its attributes are not saved."""
 
     def __init__(self, model, encoders, settings: DecodeSettings, heads):
-        self.heads = heads
         self.model, self.encoders = model, encoders
-        self.settings = settings
+        self.settings, self.heads = settings, heads
         named_processors(settings.logits_processors)  # checks their names
         self.hypotheses = settings.beam_size if settings.return_beams else 1
         self.limit = settings.max_input_size if settings.max_input_size > 0 else tf.int32.max
