@@ -89,7 +89,7 @@ def test_what_t2t_had_on_and_we_have_not_is_reported(directory):
     flags = "--problem=translate_ende_wmt8k\n--worker_gpu=0\n--worker_replicas=1\n"
     (Path(directory) / "flags.txt").write_text(flags)
     assert left_out_of_t2t(directory, hp, "translate_ende_wmt8k", 1) == []
-    off = {"scheduled_sampling_prob": 0.0, "my_switch": False}
+    off = {"scheduled_sampling_prob": 0.0, "my_switch": False, "problem_choice": "adaptive"}
     unused = {"moe_k": 7, "train_steps": 300}  # the first: of an ffn_layer that is not in use
     change(directory, grad_noise_scale=0.1, symbol_dropout=0.1, my_rate=0.5, **off, **unused)
     (Path(directory) / "flags.txt").write_text(

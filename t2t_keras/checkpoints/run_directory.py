@@ -25,8 +25,8 @@ from t2t_keras.transformer import Transformer
 
 _NO_SETTINGS = (
     *("bottom", "loss", "name", "top", "weights_fn", "input_modalities", "target_modality"),
-    *("data_dir", "model_dir", "schedule", "train_steps", "eval_steps", "warm_start_from"),
-    *("std_server_protocol", "eval_freq_in_steps", "eval_timeout_mins", "eval_dir_name"),
+    *("data_dir", "model_dir", "problem_choice", "schedule", "std_server_protocol", "train_steps"),
+    *("eval_steps", "eval_freq_in_steps", "eval_timeout_mins", "eval_dir_name", "warm_start_from"),
 )
 """Keys among T2T's recorded settings that are not settings: its flags and modalities."""
 
