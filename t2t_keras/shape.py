@@ -32,7 +32,7 @@ def flattened(x, depth, training=False):
     A dense layer adds far fewer operations to a graph of unknown sizes then. Except in training, few queries
     become [B*T, D], too: oneDNN multiplies a batch of one matrix slower, and computes its gradients faster.
     """
-    few = (*range(1, 2 if training else FEW_QUERIES + 1),)  # torch.compile has no `in` of a range
+    few = [1] if training else [*range(1, FEW_QUERIES + 1)]  # torch.compile has no `in` of a range
     return ops.reshape(x, (-1, depth) if x.shape[1] in few else (1, -1, depth))
 
 

@@ -192,8 +192,7 @@ class Job:
     def __init__(self, flag: str, settings):
         from t2t_keras.decoding.text_files import LineProgress, SourceLines
 
-        self.flag = flag
-        self.settings = settings
+        self.flag, self.settings = flag, settings
         self.progress = LineProgress()
         self.source = SourceLines(options.required(flag), self.progress.warn)
         self.prefixes, self.phrases = (

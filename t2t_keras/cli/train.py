@@ -19,6 +19,7 @@ from t2t_keras import registry
 from t2t_keras.cli import app, datagen, options
 from t2t_keras.cli.options import FLAGS, choice, integer, number, positive, string, switch, topic
 from t2t_keras.errors import UserError, explained
+from t2t_keras.model_kinds import TRANSLATION
 
 
 def define_flags() -> None:
@@ -79,6 +80,8 @@ def main() -> None:
     options.configure(problem)
     hp: Any = options.hparams(needed=recorded is None) or recorded
     _reject_contradictions(problem, hp)
+    if problem.kind != TRANSLATION or problem.packed_length:
+        options.warn_unused("only translations are decoded, unless packed", "decode_hparams")
     if not FLAGS.generate_data and not FLAGS.on_the_fly:
         from t2t_keras.data.shards import find_shards
 
@@ -164,12 +167,10 @@ def _reject_contradictions(problem, hp) -> None:
         raise UserError(
             "--on_the_fly reads text, not generated data: leave out --on_the_fly or --generate_data."
         )
-    if FLAGS.attention_images and (problem.num_classes or not problem.has_inputs):
+    if FLAGS.attention_images and problem.kind != TRANSLATION:
         raise UserError(f"--attention_images needs pairs of texts: {problem.name} has none.")
     if FLAGS.attention_images and hp.prepend_mode != "none":
         raise UserError(f"--attention_images needs prepend_mode=none, got {hp.prepend_mode}.")
-    if problem.num_classes or not problem.has_inputs or problem.packed_length:
-        options.warn_unused("only translations are decoded, unless packed", "decode_hparams")
 
 
 def _warn_unused(is_new: bool) -> None:

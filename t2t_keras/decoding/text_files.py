@@ -51,8 +51,7 @@ class SourceLines:
     """
 
     def __init__(self, path: str, report: Report):
-        self.path = path
-        self.report = report
+        self.path, self.report = path, report
 
     @property
     def is_file(self) -> bool:

@@ -311,9 +311,11 @@ def model(name: str) -> Callable[..., NotebookModel]:
 class NotebookModel:
     """A model as T2T's notebook calls it; its weights are there when it is first called."""
 
-    def __init__(self, model_class: type, hparams: HParams, *given: Any, **named: Any):
+    def __init__(
+        self, model_class: type, hparams: HParams, mode=None, problem_hparams: Any = None, *_, **__
+    ):
         self.hparams = HParams(**hparams.values())
-        p = named.get("problem_hparams", *given[1:2]) or hparams.get("problem_hparams")  # [0]: mode
+        p = problem_hparams or hparams.get("problem_hparams")
         if p is None:
             raise UserError("the settings have no problem: give create_hparams a problem_name.")
         self.model = model_class(

@@ -87,8 +87,7 @@ class EvaluateOnDev(keras.callbacks.Callback):
         super().__init__()
         if every < 1:
             raise UserError(f"every must be 1 or more epochs, got {every}.")
-        self.evaluation = evaluation
-        self.every = every
+        self.evaluation, self.every = evaluation, every
 
     def on_epoch_end(self, epoch, logs=None):
         if logs is not None and (epoch + 1) % self.every == 0:
