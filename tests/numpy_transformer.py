@@ -88,6 +88,7 @@ def proximal(length):
 
 
 def timing_signal(length, channels):
+    """Sines, then cosines, of timescales from 1 to 1e4; an odd last channel is zero."""
     timescales = channels // 2
     rates = np.exp(-np.arange(timescales) * np.log(1e4) / max(timescales - 1, 1))
     angles = np.arange(length)[:, None] * rates
@@ -95,12 +96,9 @@ def timing_signal(length, channels):
 
 
 def timing_signal_of_the_paper(length, channels):
-    i = np.arange((channels + 1) // 2)
-    angles = np.arange(length)[:, None] / 10000 ** (2 * i / channels)
-    signal = np.zeros((length, channels))
-    signal[:, 0::2] = np.sin(angles)
-    signal[:, 1::2] = np.cos(angles[:, : channels // 2])
-    return signal
+    channel = np.arange(channels)
+    angles = np.arange(length)[:, None] / 10000 ** (2 * (channel // 2) / channels)
+    return np.where(channel % 2 == 0, np.sin(angles), np.cos(angles))
 
 
 def softmax(x):

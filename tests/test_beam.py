@@ -13,51 +13,46 @@ eagerly = pytest.mark.usefixtures("eagerly")  # for searches that share no graph
 IMPOSSIBLE = -1e7
 
 
-class Sentence:
-    """T2T's search for one sentence: hypotheses as (score or log p, ids), best first."""
+def length_penalty(length, alpha):
+    return ((5 + length) / 6) ** alpha
 
-    def __init__(self, beam_size):
-        self.beam_size = beam_size
-        self.alive = [(0.0, [])] + [(IMPOSSIBLE, [])] * (beam_size - 1)
-        self.finished = [(IMPOSSIBLE, None)] * beam_size
 
-    def grow(self, log_p, penalty):
-        """Takes log p of the next token of every alive hypothesis: [K, V]."""
-        vocab_size = log_p.shape[-1]
-        total = (log_p + np.array([p for p, _ in self.alive])[:, None]).ravel()
-        candidates = np.argsort(-total, kind="stable")[: 2 * self.beam_size]
-        grown = [(total[c], [*self.alive[c // vocab_size][1], c % vocab_size]) for c in candidates]
-        self.alive = [(p, ids) for p, ids in grown if ids[-1] != 1][: self.beam_size]
-        ended = [(p / penalty, ids) for p, ids in grown if ids[-1] == 1]
-        self.finished = sorted(self.finished + ended, key=lambda h: -h[0])[: self.beam_size]
+def plain_beams(nexts, sentences, beams, top_beams, limit, alpha):
+    """T2T's search: hypotheses of each sentence as (score or log p, ids), best first.
 
-    def result(self):
-        """Alive hypotheses, with their plain log p, if none has finished."""
-        return [h for h in self.finished if h[1] is not None] or self.alive
+    `nexts` takes pairs of a sentence's number and ids, and returns for each of them the tokens that may
+    be next, with their log p. If none has finished, those that are alive, with their plain log p.
+    """
+    alive = [[(0.0, [])] for _ in range(sentences)]
+    finished = [[(IMPOSSIBLE, None)] * beams for _ in range(sentences)]
+    last_penalty = length_penalty(limit, alpha)
+    for length in range(1, limit + 1):
+        within_reach = [rows[0][0] / last_penalty if rows else -np.inf for rows in alive]
+        to_beat = [ended[0][0] for ended in finished]
+        if top_beams > 1:
+            to_beat = [min(ended[-1][0] for ended in finished)] * sentences
+        if all(a > b for a, b in zip(to_beat, within_reach, strict=True)):
+            break
+        following = iter(nexts([(n, ids) for n, rows in enumerate(alive) for _, ids in rows]))
+        for n, rows in enumerate(alive):
+            grown = [(p + new, [*ids, token]) for p, ids in rows for token, new in next(following)]
+            grown = sorted(grown, key=lambda h: -h[0])[: 2 * beams]
+            alive[n] = [(p, ids) for p, ids in grown if ids[-1] != 1][:beams]
+            ended = [(p / length_penalty(length, alpha), ids) for p, ids in grown if ids[-1] == 1]
+            finished[n] = sorted(finished[n] + ended, key=lambda h: -h[0])[:beams]
+    found = zip(finished, alive, strict=True)
+    return [([h for h in ended if h[1]] or rows)[:top_beams] for ended, rows in found]
 
 
 def reference(
     model, source, beam_size, alpha, extra_length, top_beams, next_log_p=log_probabilities
 ):
-    decode_length = source.shape[1] + extra_length
+    def nexts(rows):
+        numbers, prefixes = zip(*rows, strict=True)
+        return map(enumerate, next_log_p(model, source[[*numbers]], prefixes))
 
-    def penalty(length):
-        return ((5 + length) / 6) ** alpha
-
-    sentences = [Sentence(beam_size) for _ in source]
-    for i in range(decode_length):
-        best_alive = [s.alive[0][0] / penalty(decode_length) for s in sentences]
-        if top_beams == 1:
-            to_beat = [s.finished[0][0] for s in sentences]
-        else:
-            to_beat = [min(s.finished[-1][0] for s in sentences)] * len(sentences)
-        if all(a > b for a, b in zip(to_beat, best_alive, strict=True)):
-            break
-        prefixes = [ids for s in sentences for _, ids in s.alive]
-        log_p = next_log_p(model, np.repeat(source, beam_size, 0), prefixes)
-        for s, rows in zip(sentences, np.split(log_p, len(source)), strict=True):
-            s.grow(rows, penalty(i + 1))
-    return [s.result()[:top_beams] for s in sentences]
+    limit = source.shape[1] + extra_length
+    return plain_beams(nexts, len(source), beam_size, top_beams, limit, alpha)
 
 
 def assert_equal(ids, scores, wanted):

@@ -44,8 +44,8 @@ def model():
 
 @pytest.fixture(scope="module")
 def path(model, tmp_path_factory):
-    directory = tmp_path_factory.mktemp("export")
-    return export_saved_model(model, ENCODERS, directory, SETTINGS, align_heads=HEADS)
+    directory, more = tmp_path_factory.mktemp("export"), {"align_heads": HEADS, "phrases": True}
+    return export_saved_model(model, ENCODERS, directory, SETTINGS, **more)
 
 
 @pytest.fixture(scope="module")
@@ -102,12 +102,13 @@ def test_signatures(loaded):
         "translate_ids": ({"source_ids": ("int32", [None, None])}, {"target_ids": ids, **found}),
         "score": (pairs, {"tokens": ("int32", [None]), **log_p, **truncated}),
         "align": (pairs, {"alignment": text, **truncated}),
+        "translate_with_phrases": ({"text": text, "phrases": text}, translated),
         "serialized_example": (
             {"input": text},
             {"outputs": ids, "scores": ("float32", [None, n]), **key},
         ),
     }
-    assert set(loaded.signatures) == {"serving_default", *SIGNATURES, "align"}
+    assert set(loaded.signatures) == wanted.keys()
     for name, function in loaded.signatures.items():
         inputs = described(function.structured_input_signature[1])
         assert (inputs, described(function.structured_outputs)) == wanted[name]
@@ -175,6 +176,18 @@ def test_options(model, serve):
         assert texts(got["translations"]) == [w.texts for w in wanted]
 
 
+def test_phrases_that_must_appear(model, serve):
+    lines = ["low", "lowest 3.14", "slow", "", " "]
+    phrases = [["Männer", "low"], [], ["3.14"], ["low"], []]
+    joined = [" \t ".join(each) for each in phrases]
+    got = serve("translate_with_phrases", text=lines, phrases=joined)
+    wanted = Translator(model, ENCODERS, SETTINGS).translate(lines, phrases=phrases)
+    assert texts(got["translations"]) == [each.texts for each in wanted]
+    assert not wanted[4].texts[0]  # a blank line without phrases
+    for row, each in zip(got["translation"], phrases, strict=True):
+        assert all(phrase in row.decode() for phrase in each)
+
+
 def test_padding_among_the_tokens_is_text_and_no_token_of_a_target():
     lines = ["w20", "w5 w6 w7", "w7 <pad> w9", "w2 w3"]
     settings = DecodeSettings(beam_size=2, extra_length=14, max_input_size=40)
@@ -226,6 +239,7 @@ REFUSED = [
     ("translate_with_options", with_options(0.6, 25), "extra_length must be from 0 to 24"),
     ("translate_with_options", with_options(0.6, -1), "extra_length must be from 0 to 24"),
     ("score", {"source": ["a", "b"], "target": ["a"]}, "numbers of sources and targets differ"),
+    ("translate_with_phrases", {"text": ["a", "b"], "phrases": ["a"]}, "texts and phrases differ"),
     *(
         ("translate_ids", {"source_ids": np.array([[5, wrong, 1]], np.int32)}, "Source id out of")
         for wrong in (SUBWORDS.vocab_size, -1)
@@ -430,7 +444,8 @@ def test_warm_up_requests_can_be_answered(path, loaded):
         function(**inputs)
         sizes = asked.setdefault(signature, [])
         sizes.append(max((t.shape[0] for t in inputs.values() if t.shape.rank), default=0))
-    assert set(asked) == {*SIGNATURES, "align"} - {"serialized_example"}
+    wanted = {*SIGNATURES, "align", "translate_with_phrases"}
+    assert set(asked) == wanted - {"serialized_example"}
     assert set(asked["translate"]) == {1, 4}
 
 

@@ -5,6 +5,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 from layer_checks import RESIDUAL, X, random_tensor
+from numpy_transformer import timing_signal, timing_signal_of_the_paper
 
 from t2t_keras import layers
 from t2t_keras.training.train_step import PhiloxKeepMask, mask_seeds
@@ -286,30 +287,18 @@ def test_padding_gets_no_gradient():
 # Sinusoids in T2T's form and in the paper's, and learned positions
 
 
-def formula_of_t2t(position, channels):
-    """Sines, then cosines, of timescales from 1 to 1e4; an odd last channel is zero."""
-    scales = 1e4 ** (np.arange(channels // 2) / max(channels // 2 - 1, 1))
-    return [*np.sin(position / scales), *np.cos(position / scales), *[0] * (channels % 2)]
-
-
-def formula_of_the_paper(position, channels):
-    channel = np.arange(channels)
-    angle = position / 10000 ** (2 * (channel // 2) / channels)
-    return np.where(channel % 2 == 0, np.sin(angle), np.cos(angle))
-
-
 @pytest.mark.parametrize("channels", [1, 2, 3, 5, 8, 15, 512])
 @pytest.mark.parametrize(
-    ("kind", "formula"), [("timing", formula_of_t2t), ("timing_paper", formula_of_the_paper)]
+    ("kind", "formula"), [("timing", timing_signal), ("timing_paper", timing_signal_of_the_paper)]
 )
 def test_sinusoids(kind, formula, channels):
     signal = layers.timing_signal(6, channels, start=3, kind=kind)
     assert signal.dtype == "float32"
-    wanted = [formula(position, channels) for position in range(3, 9)]
-    np.testing.assert_allclose(signal, wanted, rtol=1e-5, atol=1e-6)
+    wanted = formula(2001, channels)
+    np.testing.assert_allclose(signal, wanted[3:9], rtol=1e-5, atol=1e-6)
     # float32 holds an angle of 2000 to 1e-4.
     far = layers.timing_signal(1, channels, start=2000, kind=kind)
-    np.testing.assert_allclose(far[0], formula(2000, channels), atol=5e-4)
+    np.testing.assert_allclose(far[0], wanted[2000], atol=5e-4)
 
 
 @pytest.mark.parametrize("kind", [{}, {"kind": "timing_paper"}, {"kind": "emb", "max_length": 3}])

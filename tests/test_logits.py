@@ -6,7 +6,6 @@ import keras
 import numpy as np
 import pytest
 import tensorflow as tf
-import test_export
 from networks import ENCODERS, SOURCE, log_probabilities, search_model, small_model
 from test_beam import assert_equal, reference
 from test_translator import LINES, make, same
@@ -16,7 +15,7 @@ from t2t_keras.decoding import DecodeSettings, Translator, score, search
 from t2t_keras.decoding.constraints import Phrases
 from t2t_keras.decoding.logits import keep_top_k_top_p
 from t2t_keras.errors import UserError
-from t2t_keras.export import ServedTransformer, export_saved_model
+from t2t_keras.export import ServedTransformer
 from t2t_keras.inspection import attention_data
 from t2t_keras.registry import register_logits_processor
 
@@ -208,21 +207,3 @@ def test_phrases_in_texts_with_prefixes_and_neighbours():
 def test_phrases_are_refused(settings):
     with pytest.raises(UserError, match="words that must appear need TensorFlow's beam search"):
         make(settings).translate(LINES[:1], phrases=[["w2"]])
-
-
-def test_an_export_with_phrases(tmp_path):
-    settings = DecodeSettings(beam_size=3, extra_length=5, return_beams=True)
-    model, encoders = test_export.make_model(), test_export.ENCODERS
-    path = export_saved_model(model, encoders, tmp_path, settings, phrases=True, warm_up=False)
-    lines = ["low", "lowest 3.14", "slow", "", " "]
-    phrases = [["Männer", "low"], [], ["3.14"], ["low"], []]
-    call = tf.saved_model.load(path).signatures["translate_with_phrases"]
-    joined = [" \t ".join(each) for each in phrases]
-    got = call(text=tf.constant(lines), phrases=tf.constant(joined))
-    wanted = Translator(model, encoders, settings).translate(lines, phrases=phrases)
-    assert test_export.texts(got["translations"].numpy()) == [each.texts for each in wanted]
-    assert not wanted[4].texts[0]  # a blank line without phrases
-    for row, each in zip(got["translation"].numpy(), phrases, strict=True):
-        assert all(phrase in row.decode() for phrase in each)
-    with pytest.raises(tf.errors.InvalidArgumentError, match="numbers of texts and phrases differ"):
-        call(text=tf.constant(lines), phrases=tf.constant(joined[:2]))

@@ -109,26 +109,6 @@ def test_a_dev_loss_that_is_no_number_ends_the_run(data_dir, tmp_path, monkeypat
     assert json.loads(lines[1])["loss"] is None
 
 
-def test_a_run_knows_its_vocabulary_by_its_pieces(tmp_path):
-    """With another of the same size it is neither resumed nor decoded."""
-    data_dir = toy.generate(tmp_path)
-    toy.train(tmp_path, 2, "--eval_steps=1", "--decode_hparams=extra_length=0,beam_size=1")
-    [vocabulary] = data_dir.glob("vocab.*")
-    reserved, pieces = (lines := vocabulary.read_text().splitlines())[:2], lines[2:]
-    vocabulary.write_text("\n".join([*reserved, *reversed(pieces)]) + "\n")
-    flags = (f"--output_dir={tmp_path / 'run'}", f"--data_dir={data_dir}")
-    files = "--decode_from_file=-", "--decode_to_file=-"
-    said = toy.complaint(toy.command("decode", *flags, *files, input="a b\n"))
-    assert f"the vocabulary of the inputs in {data_dir} is not that of " in said
-    hp = f"--hparams={toy.hparams(num_hidden_layers=1)}"
-    train = "train", f"--problem={toy.PROBLEM}", hp, *flags, "--train_steps=4"
-    assert "were made with another vocabulary" in toy.complaint(toy.command(*train))
-    [index] = data_dir.glob("index.*-train.npz")
-    index.unlink()  # so that the vocabulary of the shards is not known
-    said = toy.complaint(toy.command(*train))
-    assert "holds a run with other settings (vocabulary was " in said
-
-
 def test_float16_that_always_overflows_ends_the_run(data_dir, tmp_path, monkeypatch):
     from t2t_keras.training import train_step
 

@@ -13,15 +13,7 @@ from random_trees import trees
 
 from t2t_keras import parsing
 from t2t_keras.errors import UserError
-from t2t_keras.parsing import (
-    Repairs,
-    Tree,
-    linearize,
-    parse_tree,
-    read_tree_file,
-    read_trees,
-    strip_for_parsing,
-)
+from t2t_keras.parsing import Tree, linearize, parse_tree, read_trees, strip_for_parsing
 from t2t_keras.text import iterate_lines
 
 SHARED = Path(__file__).parents[2] / "shared"
@@ -94,7 +86,7 @@ def test_wrong_brackets_are_reported_with_their_line(tmp_path, text, line, words
     path = tmp_path / "a.trees.gz"
     path.write_bytes(gzip.compress(text.encode()))
     with refused(f"^{path}, line {line}: ") as error:
-        list(read_tree_file(path))
+        list(parsing.read_tree_file(path))
     assert words in str(error.value)
 
 
@@ -146,11 +138,11 @@ def test_linearization_equals_t2ts():
 @pytest.mark.skipif(not GUM, reason="needs the GUM treebank in ../shared/data")
 @pytest.mark.parametrize("path", GUM, ids=lambda path: path.name)
 def test_a_treebank_comes_back(path):
-    trees = zip(iterate_lines(path), read_tree_file(path), strict=True)
+    trees = zip(iterate_lines(path), parsing.read_tree_file(path), strict=True)
     for line, tree in itertools.islice(trees, 2000):
         assert str(tree) == line
         stripped = strip_for_parsing(tree)
-        assert parsing.repair_tree(*linearize(stripped)) == (stripped, Repairs())
+        assert parsing.repair_tree(*linearize(stripped)) == (stripped, parsing.Repairs())
 
 
 @pytest.mark.parametrize("depth", [1, 500, 20_000])

@@ -17,6 +17,7 @@ from corpus_files import write_lines
 from hypothesis import strategies as st
 from networks import ENCODERS as WORDS, numpy_logits, padding_model, search_model
 from properties import NETWORKS, SEED, every_output, holds, network
+from test_beam import length_penalty, plain_beams
 from test_translator import same
 
 import t2t_keras as t2t
@@ -42,21 +43,6 @@ def little_room(monkeypatch):
 
 
 # Searches
-
-
-def plain_beams(nexts, beams, top_beams, limit, penalty):
-    """T2T's search: hypotheses by score, from the log p of every next token of a row."""
-    alive, finished = [(0.0, ())], []
-    for length in range(1, limit + 1):
-        last = finished[:1] if top_beams == 1 else finished[beams - 1 : beams]
-        if not alive or (last and last[0][0] > alive[0][0] / penalty(limit)):
-            break
-        grown = [(p + new, (*row, token)) for p, row in alive for token, new in nexts(row)]
-        grown = sorted(grown, key=lambda h: -h[0])[: 2 * beams]
-        alive = [(p, row) for p, row in grown if row[-1] != 1][:beams]
-        finished += [(p / penalty(length), row) for p, row in grown if row[-1] == 1]
-        finished = sorted(finished, key=lambda h: -h[0])[:beams]
-    return (finished or alive)[:top_beams]
 
 
 @eagerly
@@ -89,9 +75,7 @@ def test_a_search_finds_what_is_best_of_all_outputs(
         tokens = [t for t in tokens if t != 1 or len(row) >= min_length]
         return [(t, prefixes[(*row, t)][-1]) for t in tokens]
 
-    def penalty(length):
-        return ((5 + length) / 6) ** alpha
-
+    penalty = functools.partial(length_penalty, alpha=alpha)
     beam_size = {"all": model.num_logits ** (limit - len(forced)), "few": beams}.get(kind, 1)
     top_beams = min(beams, beam_size)
     options = {"beam_size": beam_size, "alpha": alpha, "min_length": min_length}
@@ -126,7 +110,9 @@ def test_a_search_finds_what_is_best_of_all_outputs(
         np.testing.assert_allclose(found.scores[0, : len(best)], [s for s, _ in best], **near)
         assert len(rows) == len(best)
     if is_exact and beam_size > 1:
-        assert rows == [row for _, row in plain_beams(nexts, beam_size, top_beams, limit, penalty)]
+        settings = (1, beam_size, top_beams, limit, alpha)
+        [best] = plain_beams(lambda rows: [nexts(row) for _, row in rows], *settings)
+        assert rows == [tuple(row) for _, row in best]
     if is_exact and kind == "greedy":
         for n in range(len(rows[0])):
             assert rows[0][n] == max(nexts(rows[0][:n]), key=lambda each: each[1])[0]

@@ -46,8 +46,7 @@ def encoded(encoder, texts):
 
 
 def decoded(encoder, rows):
-    flat = tf.constant([i for row in rows for i in row], tf.int32)
-    ragged = tf.RaggedTensor.from_row_lengths(flat, [len(row) for row in rows])
+    ragged = tf.ragged.constant(rows, tf.int32, ragged_rank=1)
     return [text.decode() for text in encoder.decode_tensor(ragged).numpy()]
 
 
