@@ -143,12 +143,12 @@ class DecodeSettings:
         """Reads "beam_size=4,alpha=0.6", the later value of a name; a wrong one is a `UserError`."""
         values: dict[str, Any] = {}
         for item in settings.split_items(text):
-            name, equals, written = (part.strip() for part in item.partition("="))
+            name, _, written = (part.strip() for part in item.partition("="))
             if setting := DECODE_SETTINGS.get(name):
                 try:
                     parsed = setting.parse(written.lower() if setting.kind is bool else written)
                 except ValueError:
-                    raise setting.refusal(name, equals + written, "decode hparam ") from None
+                    raise setting.refusal(name, written, "decode hparam ") from None
                 values[name] = parsed
             elif known := t2t_names.absent("decode hparam", name):
                 if not known.is_harmless(written):

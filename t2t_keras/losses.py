@@ -378,16 +378,16 @@ class TokenFit(NamedArguments, keras.Model):
         replicas = self.distribute_strategy.num_replicas_in_sync if on_tensorflow else 1
         # mixed_float16 wraps the user's optimizer in one that scales the loss.
         optimizer: Any = getattr(self.optimizer, "inner_optimizer", self.optimizer)
+        clips = (clip, optimizer.global_clipnorm, optimizer.clipnorm, optimizer.clipvalue)
+        if any(clips) and replicas > 1:
+            raise UserError(
+                "fit clips the gradient of each replica, not their sum: leave clipping out (hparam "
+                "clip_grad_norm=0), or train with t2t-keras-train."
+            )
         if clip and optimizer.global_clipnorm != clip:
             raise UserError(
                 f"hparam clip_grad_norm is {clip}, but fit leaves clipping to the optimizer: create the "
                 f"optimizer with global_clipnorm={clip}."
-            )
-        clips = (optimizer.global_clipnorm, optimizer.clipnorm, optimizer.clipvalue)
-        if any(clips) and replicas > 1:
-            raise UserError(
-                "fit clips the gradient of each replica, not their sum: leave clipping out, or train "
-                "with t2t-keras-train."
             )
         if decay:
             raise UserError(

@@ -137,9 +137,10 @@ def problem(name: str) -> Any:
         _import_ours()
     if name not in _problems:
         base, was_reversed, was_copy = _without_suffixes(name)
-    if base in _aliases:
-        base, reverses, copies = _without_suffixes(_aliases[base])
-        was_reversed, was_copy = was_reversed != reverses, was_copy or copies
+    for _ in _aliases:  # one may name another
+        if base in _aliases:
+            base, reverses, copies = _without_suffixes(_aliases[base])
+            was_reversed, was_copy = was_reversed != reverses, was_copy or copies
     if base not in _problems:
         note = f"{len(_problems)} are registered"
         raise t2t_names.unknown("problem", base, [*_problems, *_aliases], note)

@@ -135,14 +135,13 @@ def softmax(logits):
 
 def moved(x, axis, to):
     """Moves the axis T of a tensor to another place; few queries are taken apart, which bypasses oneDNN."""
-    queries = x.shape[axis]
+    queries, order = x.shape[axis], [*range(len(x.shape))]
+    order.insert(to, order.pop(axis))
     if queries == 1 and [*x.shape].count(None) < 2:
-        sizes = [-1 if size is None else size for size in x.shape]
-        sizes.insert(to, sizes.pop(axis))
-        return ops.reshape(x, sizes)
+        return ops.reshape(x, [-1 if x.shape[i] is None else x.shape[i] for i in order])
     if ON_TENSORFLOW and queries and queries <= FEW_QUERIES:
         return ops.stack(ops.unstack(x, queries, axis), to)
-    return ops.moveaxis(x, axis, to)
+    return ops.transpose(x, order)  # PyTorch's `vmap` has no `moveaxis`
 
 
 def custom_gradient(function):

@@ -123,11 +123,9 @@ class Transformer(TokenFit):
                 f"{source_vocab_size} and {target_vocab_size}: set it to none."
             )
         self.hp = hp
-        self.source_vocab_size = source_vocab_size
-        self.target_vocab_size = target_vocab_size
+        self.source_vocab_size, self.target_vocab_size = source_vocab_size, target_vocab_size
         self.num_logits = target_vocab_size + -target_vocab_size % hp.vocab_divisor  # rounded up
-        self.target_space_id = target_space_id
-        self.remat = remat
+        self.target_space_id, self.remat = target_space_id, remat
         self.has_encoder = source_vocab_size is not None
         self.kind = TRANSLATION if self.has_encoder else LANGUAGE_MODEL
         if self.classifies:
@@ -136,9 +134,8 @@ class Transformer(TokenFit):
         self._learns_inputs = hp.prepend_mode == "prepend_inputs_masked_attention"
         self.has_memory = self.has_encoder and not self.classifies
         self.has_target_space = hp.use_target_space_embedding and self.has_encoder
-        self.source_embedding = self.target_embedding = self.softmax = None
-        self.source_position = self.target_position = None
-        self.encoder = self.decoder = None
+        self.source_embedding = self.source_position = self.encoder = None
+        self.target_embedding = self.target_position = self.decoder = self.softmax = None
         self._make_parts()
         self.build()
 
@@ -596,8 +593,8 @@ class Transformer(TokenFit):
         `t2t_keras.export` makes a SavedModel that decodes text.
         """
         if input_signature is None:
-            ids = keras.InputSpec(shape=(None, None), dtype="int32")
-            input_signature = [dict.fromkeys(self.features, ids)]
+            ids = functools.partial(keras.InputSpec, shape=(None, None), dtype="int32")
+            input_signature = [{name: ids(name=name) for name in self.features}]
         return super().export(filepath, format, verbose, input_signature, **kwargs)
 
     def get_config(self):

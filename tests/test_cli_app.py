@@ -4,6 +4,7 @@
 """
 
 import importlib
+import itertools
 import os
 import re
 import subprocess
@@ -90,7 +91,7 @@ def test_commands_ask_for_onednn_on_x86(monkeypatch, machine, of_the_user, asked
         ("datagen --help", ["tensorflow"], "--tmp_dir: "),
         ("datagen --list", ["tensorflow"], "Numbers, dates, times and prices"),
         ("train --problem=translate_ende_numbers", ["tensorflow"], "--data_dir is missing"),
-        ("decode --output_dir=x", ["tensorflow"], "give one of --decode_from_file=FILE, --decode_interactive, --score_file=FILE and"),
+        ("decode --output_dir=.", ["tensorflow"], "give one of --decode_from_file=FILE, --decode_interactive, --score_file=FILE and"),
         ("export --version", ["tensorflow"], f"export.py {t2t_keras.__version__}\n"),
     ],
 )  # fmt: skip
@@ -233,8 +234,11 @@ def test_every_number_is_taken_or_refused_in_one_line(command, capsys):
 
 @pytest.mark.parametrize("command", ["train"], indirect=True)
 def test_what_no_path_has(command, capsys):
-    for value, message in (("\0", "has a zero byte: remove it"), ("\udcfc", "is not UTF-8, as")):
-        for name in ("data_dir", "dev_files", "warm_start_from"):
+    # Python 3.10 reads no zero byte in a list.
+    wrong = {"\udcfc": "is not UTF-8, as", "\0": "has a zero byte: remove it"}
+    names = "data_dir", "warm_start_from", "dev_files"
+    for (value, message), name in itertools.product(wrong.items(), names):
+        if sys.version_info >= (3, 11) or (value, name) != ("\0", "dev_files"):
             code, said = answer(capsys, command, f"--{name}=a{value}b")
             assert code == 2 and said.startswith(f"t2t-keras-train: flag --{name} {message}")
 

@@ -45,7 +45,7 @@ def test_t2t_s_names_with_the_values_that_are_done_anyway():
         ("beem_size=4", r"unknown decode hparam 'beem_size'.* Did you mean 'beam_size'\?"),
         ("num_decods=4", r"unknown decode hparam 'num_decods'.* Did you mean 'num_decodes'\?"),
         ("use_last_position_only=maybe", "the last position only.: leave it out"),
-        ("beam_size=four", "beam_size must be an integer of at least 1, got '=four'"),
+        ("beam_size=four", "beam_size must be an integer of at least 1, got 'four'"),
         ("long_inputs=crop", "long_inputs must be one of cut, skip, got 'crop'"),
         ("sampling_method=randm", r"argmax, random, got 'randm'. Did you mean 'random'\?"),
         ("sampling_temp=0", "sampling_temp must be a number from 1e-30 to 100000.0, got 0.0"),

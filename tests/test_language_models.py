@@ -170,6 +170,8 @@ def test_continuations_and_scores_of_lines(run):
     for row, loss in zip(rows, scores, strict=False):
         log_p = float(score(model, None, np.array([[*row, 1]]))[0])
         assert -log_p / (len(row) + 1) == pytest.approx(loss, abs=1e-5)
+    with pytest.raises(t2t.errors.UserError, match="scores whole targets"):
+        score(model, rows[:1], [[2, 1]])
 
 
 def test_prompts_are_those_of_tensor2tensor(run, eagerly):
@@ -207,8 +209,10 @@ def test_exports_answer_as_the_commands_do(run):
     """The search of the language model is compiled by XLA there."""
     served = {}
     for kind in ("self", "class"):
-        settings = "--decode_hparams=beam_size=1,extra_length=4,xla=true"
-        run.ran("export", f"--output_dir={run.folder / kind}", "--nowarm_up", settings)
+        settings = "--decode_hparams=beam_size=1,extra_length=4,sampling_temp=3,xla=true"
+        done = run.ran("export", f"--output_dir={run.folder / kind}", "--nowarm_up", settings)
+        unused = "sampling_temp, xla" if kind == "class" else "warning: sampling_temp"
+        assert f"{unused}: no effect in this export\n" in done.stderr
         served[kind] = tf.saved_model.load(str(run.folder / kind / "export" / "1")).signatures
     text = tf.constant(["ab a", "b", ""])
     completed = served["self"]["serving_default"](text=text)["completion"].numpy()

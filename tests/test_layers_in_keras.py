@@ -155,6 +155,7 @@ ATTENTION = layers.MultiHeadAttention, {"num_heads": 2}
         (called(*ATTENTION, X, attention_mask=np.ones((2, 5), bool)), r"mask must broadcast to \[T, S\]"),
         (called(*ATTENTION, X, MEMORY, attention_mask=np.ones((2, 5, 5), bool)), r"B, T, S = \(2, 5, 3\), got"),
         (called(*ATTENTION, X, attention_mask=np.ones((3, 5, 5), bool)), "mask must broadcast"),
+        (called(*ATTENTION, X, attention_mask=True), "mask must broadcast"),
         (called(*ATTENTION, X, MEMORY, mask=np.ones((2, 3), bool)), "with a memory, give memory_mask"),
         (called(*ATTENTION, random_tensor(2, 3, 5, 8)), r"query must be \[B, T, D\], got shape \(2, 3, 5, 8\)"),
         (called(*ATTENTION, X, random_tensor(2, 8)), r"memory must be \[B, S, D\], got shape \(2, 8\)"),

@@ -46,6 +46,7 @@ KINDS = {
     "language model": language_model,
     "classifier": classifier,
     "ensemble": lambda: Ensemble([translation(), translation(seed=1)]),
+    "ensemble of one": lambda: Ensemble([translation()]),
     "ensemble of language models": lambda: Ensemble([language_model(), language_model()]),
     "ensemble of classifiers": lambda: Ensemble([classifier(), classifier()]),
     "8 bits": lambda: in_precision(translation(), "int8"),

@@ -32,6 +32,7 @@ def empty(monkeypatch):
     registry.register_problem("by_hand")(type("Another", (Pair,), {}))
     registry.register_problem_alias("translate_ende", "translate_ende_wmt32k")
     registry.register_problem_alias("backwards", "by_hand_rev_copy")
+    registry.register_problem_alias("back", "backwards")
 
 
 def test_sets_by_name_and_with_overrides(empty):
@@ -72,7 +73,7 @@ def test_wrong_set(empty, spec, message):
         ("translate_ende", "translate_ende_wmt32k", (False, False)),
         ("translate_ende_rev", "translate_ende_wmt32k_rev", (True, False)),
         ("backwards", "by_hand_rev_copy", (True, True)),
-        ("backwards_rev", "by_hand_copy", (False, True)),
+        ("back_rev", "by_hand_copy", (False, True)),
     ],
 )
 def test_problem_names(empty, name, full_name, flags):

@@ -235,11 +235,12 @@ def test_why_a_run_ended_is_reported_and_recorded(data_dir, tmp_path, error, sai
     assert (tmp_path / "model.ckpt-1.index").exists() == (error is tf.errors.UnknownError)
 
 
-def test_what_a_killed_start_left_is_put_right(data_dir, tmp_path, whole):
+def test_what_a_killed_start_left_is_put_right(data_dir, tmp_path, whole, capsys):
     directory = tmp_path / "run"
     shutil.copytree(whole[0], directory)
     (directory / "best").unlink()
     trainer(data_dir, directory, 12, warm_start_from="gone/model.ckpt-1").run()
+    assert f"{directory}, not starting from gone/model.ckpt-1\n" in capsys.readouterr().err
     assert (directory / "best").read_text() == (whole[0] / "best").read_text()
     with pytest.raises(UserError, match="gone"):
         trainer(data_dir, tmp_path / "new", 12, warm_start_from="gone/model.ckpt-1")

@@ -55,8 +55,8 @@ def t2t_variables(model) -> dict[str, Any]:
     Raises:
         UserError: the model is an ensemble, quantized or has LoRA weights, which T2T's files cannot hold.
     """
-    if len(model.members) > 1:
-        raise UserError(f"a checkpoint holds one model, got {len(model.members)}: name one.")
+    if model.members[0] is not model:
+        raise UserError("a checkpoint holds one model, got an ensemble: name one of its members.")
     require_float_kernels(model, "T2T's checkpoints hold")
     named = {
         f"{scope}/{name}": variable

@@ -8,7 +8,7 @@ Give --output_dir or --checkpoint_path. One of tensor2tensor may need --problem,
 
 import os
 
-from t2t_keras.cli import app, options
+from t2t_keras.cli import app, decode, options
 from t2t_keras.cli.options import FLAGS, choice, integer, string, switch
 from t2t_keras.errors import UserError, warn
 from t2t_keras.t2t_names import is_users_own
@@ -41,8 +41,7 @@ def main() -> None:
 
     settings = options.decode_settings()
     loaded = options.trained_model()
-    own = [n for n in ("format_output", "constraint") if is_users_own(type(loaded.problem), n)]
-    if own:
+    if own := [n for n in ("format_output", "constraint") if is_users_own(type(loaded.problem), n)]:
         warn(f"an export lacks {' and '.join(own)} of {loaded.problem.name}, which decoding calls")
     beside = os.path.join(os.path.dirname(loaded.prefixes[0]), "export")
     directory = options.directory("export_dir") or beside
@@ -70,6 +69,10 @@ def main() -> None:
         align_heads=FLAGS.align_heads,
         phrases=FLAGS.constraints,
     )
+    start = "" if loaded.problem.num_classes else "sampling_"  # a class is not searched for
+    unused = [name for name in decode.SEARCH_SETTINGS if name.startswith(start)]
+    if changed := [n for n in unused if getattr(settings, n) != getattr(type(settings), n)]:
+        warn(f"{', '.join(changed)}: no effect in this export")
     listed = [f"{default} (serving_default)", *(name for name in names if name != default)]
     print(f"{path} has the {'signatures' if len(names) > 1 else 'signature'} {', '.join(listed)}")
 

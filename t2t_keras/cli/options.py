@@ -136,7 +136,9 @@ def require_trained_model() -> None:
     for path in checkpoint_paths():
         folder, name = (path, "") if os.path.isdir(path) else os.path.split(path)
         folder, name = folder or ".", name.removesuffix(".index")
-        if not os.path.isdir(folder) or not any(name in each for each in os.listdir(folder)):
+        if not os.path.isdir(folder) or not any(
+            each.startswith(name) for each in os.listdir(folder)
+        ):
             raise UserError(f"no checkpoint at {path}: expected {path}.index, or a directory.")
 
 

@@ -337,9 +337,7 @@ class LineProgress(Progress):
     def __init__(self, every: float = 30.0, stream=None):
         super().__init__(every, stream)
         self.lines = 0  # total; 0: unknown
-        self._bytes_left = 0
-        self._done = 0
-        self._tokens = self._bytes = 0
+        self._bytes_left = self._done = self._tokens = self._bytes = 0
         self._start: float | None = None  # time at the end of the first batch
 
     def expect(self, lines: int, text_bytes: int) -> None:

@@ -88,7 +88,7 @@ def export_ctranslate2(
 
 def _check_model(model) -> None:
     """Raises UserError for settings that CTranslate2 does not support."""
-    if len(model.members) > 1:
+    if model.members[0] is not model:
         raise UserError("CTranslate2 does not support ensembles: export one checkpoint.")
     if not model.has_memory:
         kind = "classifier" if model.kind == CLASSIFICATION else "language model"

@@ -151,7 +151,7 @@ def attention_data(
 
 def require_both_sides(model, what: str, *stacks: str) -> None:
     """Raises UserError unless a model has two sides and layers in `stacks`, as `what` needs."""
-    if len(model.members) > 1:
+    if model.members[0] is not model:
         raise UserError("an ensemble has no attention of its own: name one checkpoint.")
     two = model.has_memory and not model.prepends
     if not two or not all(getattr(model, stack).layers for stack in stacks):

@@ -73,7 +73,7 @@ class AttentionMask:
         sizes: tuple = by_rank.get(len(given.shape), ())
         if keras.backend.standardize_dtype(given.dtype) != "bool":
             raise ValueError(f"attention_mask must be boolean (True: visible), got {given.dtype}.")
-        if len(given.shape) != len(sizes) or any(
+        if not sizes or any(
             None not in (size, own) and own not in (1, size)
             for own, size in zip(given.shape, sizes, strict=True)
         ):

@@ -155,8 +155,7 @@ class Stack(TransformerLayer):
         super().__init__(**kwargs)
         if num_layers < 0:
             raise ValueError(f"num_layers must be 0 or more, got {num_layers}.")
-        self.num_layers = num_layers
-        self.proximity_bias = proximity_bias
+        self.num_layers, self.proximity_bias = num_layers, proximity_bias
         self.remat = remat
         self.mask_seed = None
         if remat:  # Python's state seeds it without a draw: initial weights are as without remat

@@ -161,9 +161,7 @@ class SubstringTree:
         `text`: the tokens, concatenated. Each ends in "_", which occurs nowhere else; no substring
         extends beyond it. `weights` [P] int64: that of a substring that starts at this position.
         """
-        self.min_count = min_count
-        self._text = text
-        self._weights = weights
+        self.min_count, self._text, self._weights = min_count, text, weights
         code_points = np.frombuffer(text.encode("utf-32-le", "surrogatepass"), np.uint32)
         numbered = np.cumsum(np.bincount(code_points) > 0, dtype=np.int32) - 1  # in their order
         characters, alphabet_size = numbered[code_points], int(numbered[-1]) + 1

@@ -201,8 +201,7 @@ class Engine:
             raise UserError(f"ema must be 0 (none) or more and less than 1, got {settings.ema}.")
         if not 0 <= settings.random_seed < 2**32:
             raise UserError(f"random_seed must be from 0 to 2**32 - 1, got {settings.random_seed}.")
-        self.settings = settings
-        self.batches_per_step = batches_per_step
+        self.settings, self.batches_per_step = settings, batches_per_step
         self.strategy, self.replicas, self.hosts, self.host = distribution(settings.distribute)
         self.is_chief = self.host == 0
         self.local_replicas = self.replicas // self.hosts

@@ -159,8 +159,7 @@ class LossRecord:
     """
 
     def __init__(self, every: int, uniform: float = 0.0):
-        self.every = every
-        self._uniform = uniform
+        self.every, self._uniform = every, uniform
         self._sums = np.zeros(3)
         self._first = math.nan
         self._last_good = 0

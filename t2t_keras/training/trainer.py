@@ -459,8 +459,8 @@ class Trainer:
         now = {name: value for name, value in figures.items() if name in before}
         if differences := changes({name: before[name] for name in now}, now):
             self._progress.warn(
-                f"{', '.join(differences)}: from here on, figures of this run are not comparable with "
-                "the earlier ones"
+                f"{', '.join(differences)}: from here on, figures or best checkpoints of this run are not "
+                "comparable with the earlier ones"
             )
 
     def _note(self, **facts) -> None:
@@ -499,6 +499,7 @@ class Trainer:
             )
         new = f"starting a new run with the weights of {warm}" if warm else "starting a new run"
         resumed = f"resuming from step {step} of {self.output_dir}"
+        resumed += f", not starting from {warm}" if warm else ""
         self._progress.say(resumed if self.checkpoints.newest else new)
         self.history = evaluation.EvaluationHistory(self.output_dir, step, self.engine.is_chief)
         if self.engine.is_chief:
