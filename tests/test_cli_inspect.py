@@ -17,7 +17,7 @@ from t2t_keras.inspection.attention_figure import require_figure
 
 SETTINGS = toy.hparams(min_length_bucket=4)
 DRAWS = importlib.util.find_spec("matplotlib") is not None
-ATTENTION = ("attention", "--data_dir=x", "--output_dir=y", "--text=a")
+ATTENTION = ("attention", "--data_dir=x", "--output_dir=.", "--text=a")
 
 
 def inspect(data_dir, *arguments):
@@ -104,7 +104,7 @@ def test_figures_without_matplotlib_say_what_to_install(monkeypatch):
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (("attention", "--data_dir=x", "--output_dir=y"), "--text is missing"),
+        (("attention", "--data_dir=x", "--output_dir=."), "--text is missing"),
         (("attention", "--split=dev"), "--split is for t2t-keras-inspect data: it has no effect on attention"),
         (("data", "--split=validation"), "should be one of <train|dev|test>"),
         (("data", "--text=a"), "--text is for t2t-keras-inspect attention: it has no effect on data"),
