@@ -44,7 +44,7 @@ class Evaluation:
         dataset = dataset.take(steps) if steps else dataset
         self.batches = trim_padding(dataset.map(_without_empty_rows))  # as training does
         self.translator: Any = None
-        if problem.kind != CLASSIFICATION:
+        if model.kind != CLASSIFICATION:
             constraint = problem.constraint(encoders)
             self.translator = Translator(model, encoders, decode_settings, constraint=constraint)
         warn_of_uncalled_hooks(problem)
@@ -67,11 +67,11 @@ class Evaluation:
         """
         totals = np.zeros(3)  # loss, correct tokens, tokens
         more: Any = _ClassF1()
-        if self.problem.kind != CLASSIFICATION:
-            kind = _Perplexities if self.problem.kind == LANGUAGE_MODEL else _Quality
+        if self.model.kind != CLASSIFICATION:
+            kind = _Perplexities if self.model.kind == LANGUAGE_MODEL else _Quality
             more = kind(self.translator, self.problem)
         names = [name for name in self.t2t_metrics if name in teacher_forced.METRICS]
-        forced = teacher_forced.TeacherForced(names, self.problem.kind == CLASSIFICATION)
+        forced = teacher_forced.TeacherForced(names, self.model.kind == CLASSIFICATION)
         for batch in self.batches:
             try:
                 sums = _sums(self.model, batch, bool(names))
