@@ -198,7 +198,10 @@ def test_saving_replaces_a_checkpoint_by_old_or_new_wherever_it_is_killed(path, 
 
 
 def test_any_character_in_a_path(model, tmp_path):
-    """TensorFlow's reader takes some of them for a pattern."""
+    """TensorFlow's reader takes some of them for a pattern, and a name for that of a directory."""
+    t2t.checkpoints.save_t2t(model, plain := str(tmp_path / "mean"))
+    os.mkdir(plain)
+    assert_loads(plain, model)
     path = str(tmp_path / "r[1]\\x*?{r}, 'ü' \"\"" / "my[1].ckpt")
     t2t.checkpoints.save_t2t(model, path)
     Path(path).with_name(STATE_FILE).write_text(state_text(["my[1].ckpt"]))

@@ -93,6 +93,13 @@ def test_an_epoch_is_what_the_shards_hold(tmp_path, monkeypatch, problem, split,
     assert pairs(read(made, split, tmp_path, hp, repeat=False)) == expected != Counter()
 
 
+def test_dev_text_is_told_from_another(tmp_path):
+    first, other = TwoStreams(), TwoStreams()
+    other.text = TEXT[1:]
+    made = [TextBatches(p, "dev", tmp_path, tmp_path, settings()) for p in (first, first, other)]
+    assert made[0].shards == made[1].shards != made[2].shards
+
+
 def test_endless_batches_are_full_and_of_announced_shapes(tmp_path):
     batches = TextBatches(TwoStreams(), "train", tmp_path, tmp_path, settings())
     endless = batches.dataset()

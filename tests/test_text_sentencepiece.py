@@ -324,7 +324,7 @@ def broken(lines):
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        ((LINES, 9), r"of 9 tokens can be built: Vocabulary size is smaller"),
+        ((LINES, 9), r"of 9 tokens can be built: Vocabulary size is .* Increase vocab_size$"),
         (([], 300), r"can be built: there is no text"),
         ((broken([]), 150), r"^a.en, line 7: not UTF-8$"),
         ((broken(LINES), 150), r"^a.en, line 7: not UTF-8$"),

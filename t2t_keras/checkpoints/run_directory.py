@@ -125,9 +125,10 @@ def require_same_settings(directory: str, hp: HParams, run: Mapping[str, Any]) -
         spec = ""
     now = {name: mine for name, (mine, _) in pairs.items()} | {name: run[name] for name in others}
     shown = "; ".join(files.changes(before | {name: old_run[name] for name in others}, now))
+    again = [f"--hparams={shlex.quote(spec)}"] * bool(spec) + [f"the same {n}" for n in others]
     raise UserError(
         f"{directory} holds a run with other settings ({shown}): give "
-        f"{f'--hparams={shlex.quote(spec)}' if spec else 'the same ones'} to resume it, or another --output_dir."
+        f"{' and '.join(again) or 'the same ones'} to resume it, or another directory."
     )
 
 

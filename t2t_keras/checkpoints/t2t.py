@@ -75,8 +75,8 @@ def reading(path: str) -> Iterator[Any]:
     what = f"checkpoint {prefix} cannot be read"
     kinds = (tf.errors.OpError, ValueError, RuntimeError, IndexError)  # of a truncated file
     with explained(what, *kinds), contextlib.ExitStack() as stack:
-        plain = prefix
-        if glob.has_magic(prefix) or "\\" in prefix:  # the reader would take it for a pattern
+        plain = prefix  # unless the reader would take it for a pattern, or for a directory
+        if glob.has_magic(prefix) or "\\" in prefix or os.path.isdir(prefix):
             plain = f"{stack.enter_context(tempfile.TemporaryDirectory())}/checkpoint"
             for file in glob.glob(glob.escape(prefix) + ".*"):
                 os.symlink(os.path.abspath(file), plain + file[len(prefix) :])

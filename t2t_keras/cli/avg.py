@@ -27,10 +27,9 @@ def main() -> None:
     limits = {name: getattr(FLAGS, name) for name in ("min_steps", "max_steps", "minutes")}
     chosen_by = options.given("num_last_checkpoints", *limits)
     if bool(FLAGS.checkpoints) == bool(chosen_by):
-        also = f", not both --checkpoints and {chosen_by[0]}" if chosen_by else ""
         raise UserError(
-            "no checkpoints are named: give --checkpoints=A,B,... or --num_last_checkpoints=N, or "
-            f"limits by --min_steps and --max_steps{also}."
+            "name the checkpoints: give --checkpoints=A,B,... or --num_last_checkpoints=N or limits "
+            "(--min_steps, --max_steps, --minutes), not both."
         )
     prefix, output = options.directory("prefix") or "", options.prefix_to_write("output_path")
     if chosen_by and not prefix:

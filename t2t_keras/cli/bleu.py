@@ -217,7 +217,7 @@ def score_directory(directory: str, references: list[Text]) -> None:
     found = sorted((int(m[1]), os.path.join(directory, m[0])) for m in matches if m)
     found = [each for each in found if each[0] >= FLAGS.min_steps and os.path.isfile(each[1])]
     if not found:
-        raise UserError(f"{directory} has no files NAME-STEP, such as newstest.de-1000.")
+        raise UserError(f"{directory} has no files NAME-STEP of step {FLAGS.min_steps} or later.")
     log = None
     if FLAGS.event_dir:
         options.import_tensorflow()

@@ -129,8 +129,7 @@ def align_file(settings) -> None:
     heads = FLAGS.align_heads
     Heads.parse(heads)  # reports a mistake before the checkpoint is read
     job = Job("align_file", settings)
-    model, encoders = job.loaded.model, job.loaded.encoders
-    aligner = PairAligner(model, encoders, heads, settings, job.progress.warn)
+    aligner = PairAligner(job.loaded.model, job.loaded.encoders, heads, settings, job.progress.warn)
     if not FLAGS.align_reference:
         job.check(aligner.texts)
         job.run(aligner.score_lines, to_pharaoh, aligner.batcher)
@@ -157,8 +156,7 @@ def score_file(settings) -> None:
             "--score_file is for pairs of texts: for the probabilities of classes, use --decode_from_file "
             "with --decode_hparams=write_beam_scores=true,return_beams=true."
         )
-    model, encoders = job.loaded.model, job.loaded.encoders
-    scorer = PairScorer(model, encoders, settings, job.progress.warn)
+    scorer = PairScorer(job.loaded.model, job.loaded.encoders, settings, job.progress.warn)
     job.check(scorer.texts)
     job.run(scorer.score_lines, as_text, scorer.batcher)
 

@@ -68,7 +68,7 @@ _SHARED = {
     "hparams": "Name of a set, overrides such as batch_size=1024, or both; comma-separated.",
     "output_dir": "Directory of a run; uses its latest checkpoint.",
     "checkpoint_path": "A checkpoint, such as DIR/model.ckpt-100; several, separated by commas, form an ensemble.",
-    "target_space_id": "Row of the target-space table; default: the recorded one, or the problem's.",
+    "target_space_id": "Row of the target-space table; default: the recorded one, or the problem's (convert: 0).",
 }
 MODEL = ("t2t_usr_dir", "model", "hparams_set", "hparams")
 TRAINED_MODEL = tuple(_SHARED)

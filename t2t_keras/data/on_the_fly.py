@@ -14,6 +14,7 @@ from t2t_keras.data.generation import samples_by_split, with_reasons
 from t2t_keras.data.problem import DatasetSplit, shards_by_split
 from t2t_keras.data.text_problem import PathLike, Text2ClassProblem, Text2TextProblem
 from t2t_keras.errors import UserError, explained, warn
+from t2t_keras.files import content_digest
 from t2t_keras.ids import EOS_ID
 from t2t_keras.text.encoders import require_tensors
 
@@ -80,12 +81,13 @@ class TextBatches(reading.SplitBatches):
             )
         # Traced once for both the check of the text and training.
         self._encode = tf.function(self._encoded, autograph=False)
-        if next(_samples(problem, data_dir, tmp_dir, split), None) is None:
+        samples = [*itertools.islice(_samples(problem, data_dir, tmp_dir, split), 1000)]
+        if not samples:
             raise UserError(f"The {split} text of {problem.name} is empty: see --tmp_dir.")
         with reading.plain_errors():
-            found = any(True for _ in self._examples(endless=False, shuffle=False).take(1))
-        if not found:
-            raise self._none_fits()
+            if not any(True for _ in self._examples(endless=False, shuffle=False).take(1)):
+                raise self._none_fits()
+        self.shards = "" if split == DatasetSplit.TRAIN else content_digest(repr(samples).encode())
 
     def description(self) -> str:
         return f"{super().description()}; text is encoded as it is read"

@@ -451,7 +451,7 @@ class SplitBatches:
     The arguments and errors are those of `Batches`.
 
     Attributes:
-        shards: a digest of the number of examples and their lengths; "" if they come from text.
+        shards: a digest of the number of examples and their lengths, or of dev's text; "" of training's.
     """
 
     shards = ""

@@ -75,8 +75,8 @@ class TextClient:
         if len(inputs) != 1 or not self._outputs or (self.takes_examples and not encoders):
             raise UserError(
                 f"signature {signature!r} takes {', '.join(sorted(inputs))} and returns "
-                f"{', '.join(sorted(outputs))}: name one that takes only text, such as "
-                "--signature_name=translate, or give --problem and --data_dir for T2T's Examples."
+                f"{', '.join(sorted(outputs))}: name one from text to text, --signature_name=translate, "
+                "complete or classify, or give --problem and --data_dir for T2T's Examples."
             )
         [self._input] = inputs
 

@@ -108,9 +108,10 @@ class SentencePieceEncoder(TensorEncoder):
                 )
             except (RuntimeError, ValueError, OSError) as error:
                 if not raised:
-                    reason = str(error).rpartition("] ")[2] or "there is no text"
+                    # Without its advice on an option that a command of its own has.
+                    reason = str(error).rpartition("] ")[2].partition(" or decrease ")[0]
                     what = f"No SentencePiece model of {target_size} tokens can be built"
-                    raise UserError(f"{what}: {reason}") from error
+                    raise UserError(f"{what}: {reason or 'there is no text'}") from error
         if raised:
             raise raised[0]
         encoder = cls.__new__(cls)

@@ -181,7 +181,7 @@ class Trainer:
         }
         self._require_same_settings()
         dev = self._batches("dev", hp, data.BatchOptions(options.seed))
-        self._dev_shards = dev.shards
+        self._dev = {"dev_text" if self.tmp_dir else "dev_shards": dev.shards}
         self.evaluation = evaluation.Evaluation(
             model, dev.dataset(), of_problem.vocabulary, s.decode, s.eval_steps, problem
         )
@@ -431,7 +431,7 @@ class Trainer:
         # From here on the directory exists, with the settings of the first host.
         if not engine.is_chief:
             require_same_settings(self.output_dir, self.hp, self._run_settings)
-        figures: dict[str, Any] = {"dev_shards": self._dev_shards, "best_metric": s.best_metric}
+        figures: dict[str, Any] = {**self._dev, "best_metric": s.best_metric}
         figures |= {"eval_steps": s.eval_steps, **s.decode.deciding()}
         if "linear_decay" in schedule or "single_cycle_cos_decay" in schedule:
             figures["train_steps"] = s.train_steps
