@@ -21,6 +21,7 @@ def open_graph(function: Callable[..., Any], jit_compile: bool | None = None) ->
     """
     graph = tf.function(function, jit_compile=jit_compile, autograph=False)
 
+    @tf.autograph.experimental.do_not_convert  # in a caller's graph it would warn
     @functools.wraps(function)
     def call(*arguments):
         flat = tf.nest.flatten(arguments)

@@ -26,7 +26,7 @@ BACKEND = keras.backend.backend()
 if BACKEND == "jax":
     import jax
     import on_jax
-else:
+elif BACKEND == "torch":
     import torch
 
 POSITIONS = 2  # tokens decoded step by step

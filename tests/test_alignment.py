@@ -54,6 +54,7 @@ def test_tokens_belong_to_the_words_between_white_space():
             assert not len(others) or places[-1] <= others[0]
 
     check()
+    pytest.importorskip("sentencepiece")
     pieces = SentencePieceEncoder.build_from_generator(["low lower newest"] * 9, 16)
     ids = [*pieces.encode("日low 日lower lo日w 日 newest"), 1]
     assert pieces.decode(ids[:-1]).count("\u2047") == 4
@@ -101,6 +102,7 @@ def test_links_are_those_of_the_attention(model, heads, eagerly):
 
 def test_white_space_that_pieces_do_not_know_separates_words(model, eagerly):
     """In texts to align, here and in an export; a tab separates the sides of a line."""
+    pytest.importorskip("sentencepiece")
     pieces = SentencePieceEncoder.build_from_generator(["low lower newest"] * 9, 16)
     assert pieces.decode(pieces.encode("low\u3000")) == "low \u2047 "
     encoders = {"inputs": pieces, "targets": pieces}

@@ -44,6 +44,7 @@ class Page(NamedTuple):
     after: str = ""  # the page whose files are there at the beginning
     files: tuple[str, ...] = ()  # that the reader has: see `write_file`
     prepare: Callable[[Path], None] = lambda directory: None  # puts there what else the reader has
+    needs: str = "t2t_keras"  # a package
 
 
 def write_file(path):
@@ -89,6 +90,7 @@ PAGES = {
         }
     ),
     "examples/quickstart.ipynb": Page(
+        needs="matplotlib",
         replace={
             "--hparams=transformer_numbers": f"--hparams=transformer_numbers,{TINY}",
             "--train_steps=1000 --local_eval_frequency=250": ONE_STEP,
@@ -96,7 +98,7 @@ PAGES = {
             'dollars.")': 'dollars.", "Der Mantel")',
             "return_beams=True, extra_length=10": "return_beams=True, extra_length=1",
             "t2t-keras-export": "t2t-keras-export --nowarm_up",
-        }
+        },
     ),
     "docs/from-tensor2tensor.md": Page(
         files=("test.en", *(f"raw/weather.{name}" for name in WEATHER)),
@@ -126,6 +128,7 @@ PAGES = {
     "docs/keras.md": Page({"EPOCHS = 10": "EPOCHS = 1", "10_500": "564"}),
     "docs/serving.md": Page(
         after="README.md",
+        needs="ctranslate2",
         replace={"--decode_hparams=beam_size=4,alpha=0.6,extra_length=50": f"--nowarm_up {DECODE}"},
     ),
 }
@@ -138,8 +141,9 @@ def run_page(tmp_path_factory):
 
     def run(name):
         if name not in done:
-            done[name] = None  # should it fail, so will those after it
             page = PAGES.get(name, Page())
+            pytest.importorskip(page.needs)
+            done[name] = None  # should it fail, so will those after it
             directory = tmp_path_factory.mktemp(Path(name).stem)
             if page.after:
                 shutil.copytree(run(page.after), directory, dirs_exist_ok=True, symlinks=True)

@@ -254,6 +254,12 @@ def test_lookup_and_logits(scale, factor):
     np.testing.assert_array_equal(layer(x, reverse=True), layer.logits(x))
 
 
+def test_lookup_of_a_lone_layer_is_scaled_in_float32():
+    layer = layers.SharedEmbedding(vocab_size=7, hidden_size=8, dtype="mixed_bfloat16")
+    found = layer(np.arange(1, 7)[None])
+    np.testing.assert_array_equal(found[0], tf.cast(layer.table.value[1:] * 8**0.5, "bfloat16"))
+
+
 @pytest.mark.parametrize("dtype", ["int32", "float32"])
 def test_carries_a_mask(dtype):
     """Keras makes the ids of a `Sequential` floats."""

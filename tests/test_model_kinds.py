@@ -126,6 +126,7 @@ def served(model, tmp_path):
 
 
 def to_ctranslate2(model, tmp_path):
+    pytest.importorskip("ctranslate2")
     export_ctranslate2(model, encoders(model), tmp_path / "out")
 
 

@@ -327,6 +327,7 @@ def test_a_corpus_is_cleaned_before_it_is_tagged_and_mixed(tmp_path):
 
 
 def test_corpora_by_a_flag_with_tags_that_are_pieces(tmp_path):
+    pytest.importorskip("sentencepiece")
     listed = [
         {**corpus(tmp_path, "a", 12), "weight": 1, "tag": "<2de>"},
         {**corpus(tmp_path, "b", 4, dev=0), "weight": 1, "tag": "<2fr>"},

@@ -119,7 +119,7 @@ class MultiHeadAttention(SettingsLayer):
                 )
             for name in ("relative_keys", "relative_values"):
                 shape = (2 * self.max_relative_position + 1, key_channels // self.num_heads)
-                weight = self.add_weight(shape, initializer=self.new_initializer(), name=name)
+                weight = self.add_weight(shape, self.new_initializer(), autocast=False, name=name)
                 setattr(self, name, weight)
         self.key_scale = (key_channels // self.num_heads) ** -0.5
 

@@ -436,11 +436,10 @@ class SharedEmbedding(SettingsLayer):
         super().__init__(locals(), autocast=False, **kwargs)  # rows are cast, not the table
 
     def build(self, ids_shape=None):
-        self.table = self.add_weight(
-            shape=(self.vocab_size, self.hidden_size),
-            initializer=keras.initializers.RandomNormal(stddev=self.hidden_size**-0.5),
-            name="table",
-        )
+        shape = (self.vocab_size, self.hidden_size)
+        initializer = keras.initializers.RandomNormal(stddev=self.hidden_size**-0.5)
+        # Keras 3.15 heeds the layer's `autocast` only if a layer of mixed precision calls it.
+        self.table = self.add_weight(shape, initializer, autocast=False, name="table")
 
     def call(self, ids, reverse=False):
         if reverse:
@@ -561,7 +560,7 @@ class PositionEncoding(SettingsLayer):
     def build(self, input_shape):
         if self.kind == "emb":
             shape = (self.max_length, input_shape[-1])
-            self.table = self.add_weight(shape=shape, initializer=self.initializer, name="table")
+            self.table = self.add_weight(shape, self.initializer, autocast=False, name="table")
 
     def call(self, x, start=0, position=None):
         if position is None:
