@@ -170,7 +170,7 @@ def test_continuations_and_scores_of_lines(run):
     for row, loss in zip(rows, scores, strict=False):
         log_p = float(score(model, None, np.array([[*row, 1]]))[0])
         assert -log_p / (len(row) + 1) == pytest.approx(loss, abs=1e-5)
-    with pytest.raises(t2t.errors.UserError, match="scores whole targets"):
+    with pytest.raises(t2t.errors.UserError, match="has no inputs"):
         score(model, rows[:1], [[2, 1]])
 
 

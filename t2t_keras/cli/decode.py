@@ -20,11 +20,6 @@ from t2t_keras.cli.options import FLAGS, string, switch
 from t2t_keras.errors import UserError
 
 _STANDARD = "-"  # standard input or output
-SEARCH_SETTINGS = (
-    *("beam_size", "alpha", "extra_length", "min_length", "return_beams", "write_beam_scores"),
-    *("sampling_method", "sampling_temp", "sampling_keep_top_k", "sampling_keep_top_p"),
-    *("sampling_seed", "logits_processors", "constrained", "long_inputs", "t2t_batches", "xla"),
-)
 _RESULTS = {"decode_from_file": "translations", "score_file": "scores", "align_file": "alignments"}
 
 
@@ -80,8 +75,8 @@ def main() -> None:
     settings = options.decode_settings()
     if FLAGS.constraints_file and (settings.beam_size == 1 or settings.xla):
         raise UserError("--constraints_file needs a beam_size of 2 or more, and no xla.")
-    changed = [n for n in SEARCH_SETTINGS if getattr(settings, n) != getattr(type(settings), n)]
-    if changed and not searches:
+    names = () if searches else options.SEARCH_SETTINGS
+    if changed := [n for n in names if getattr(settings, n) != getattr(type(settings), n)]:
         print(f"ignoring {', '.join(changed)}: --{mode} does not search", file=sys.stderr)
     options.import_tensorflow()
     _MODES[mode](settings)

@@ -8,7 +8,7 @@ Give --output_dir or --checkpoint_path. One of tensor2tensor may need --problem,
 
 import os
 
-from t2t_keras.cli import app, decode, options
+from t2t_keras.cli import app, options
 from t2t_keras.cli.options import FLAGS, choice, integer, string, switch
 from t2t_keras.errors import UserError, warn
 from t2t_keras.t2t_names import is_users_own
@@ -70,7 +70,7 @@ def main() -> None:
         phrases=FLAGS.constraints,
     )
     start = "" if loaded.problem.num_classes else "sampling_"  # a class is not searched for
-    unused = [name for name in decode.SEARCH_SETTINGS if name.startswith(start)]
+    unused = [name for name in options.SEARCH_SETTINGS if name.startswith(start)]
     if changed := [n for n in unused if getattr(settings, n) != getattr(type(settings), n)]:
         warn(f"{', '.join(changed)}: no effect in this export")
     listed = [f"{default} (serving_default)", *(name for name in names if name != default)]

@@ -72,6 +72,11 @@ _SHARED = {
 }
 MODEL = ("t2t_usr_dir", "model", "hparams_set", "hparams")
 TRAINED_MODEL = tuple(_SHARED)
+SEARCH_SETTINGS = (
+    *("beam_size", "alpha", "extra_length", "min_length", "return_beams", "write_beam_scores"),
+    *("sampling_method", "sampling_temp", "sampling_keep_top_k", "sampling_keep_top_p"),
+    *("sampling_seed", "logits_processors", "constrained", "long_inputs", "t2t_batches", "xla"),
+)
 
 
 def define(*names: str) -> None:
@@ -136,9 +141,8 @@ def require_trained_model() -> None:
     for path in checkpoint_paths():
         folder, name = (path, "") if os.path.isdir(path) else os.path.split(path)
         folder, name = folder or ".", name.removesuffix(".index")
-        if not os.path.isdir(folder) or not any(
-            each.startswith(name) for each in os.listdir(folder)
-        ):
+        found = os.listdir(folder) if os.path.isdir(folder) else []
+        if not any(each.startswith(name) for each in found):
             raise UserError(f"no checkpoint at {path}: expected {path}.index, or a directory.")
 
 

@@ -453,9 +453,7 @@ def token_scores(model, inputs, targets):
     """Returns the log-probability of each token, [B, T] float32, 0 at padding; otherwise like `score`."""
     require_tokens(model)
     if inputs is not None and model.kind == LANGUAGE_MODEL:
-        raise UserError(
-            "a language model scores whole targets: begin them with inputs, and give None."
-        )
+        raise UserError("a language model has no inputs: give None, and targets with the prompt.")
     sides = {"inputs": inputs, "targets": targets}
     sizes = {"inputs": model.source_vocab_size or 0, "targets": model.target_vocab_size}
     ids = {
