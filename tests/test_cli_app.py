@@ -251,6 +251,7 @@ EARLY = ["--eval_early_stopping_metric=bleu", "--eval_early_stopping_metric_delt
     [
         ("train", ["--tmp_dir=x"], "--tmp_dir: it needs --generate_data or --on_the_fly"),
         ("train", ["--tmp_dir=x", "--on_the_fly"], ""),
+        ("train", ["--tmp_dir=x", "--on_the_fly", "--train_files=a,b"], "--tmp_dir: the files have paths of their own"),
         ("train", ["--num_concurrent_processes=2"], "--num_concurrent_processes: it needs --generate_data"),
         ("train", [*EARLY, "--eval_early_stopping_steps=5"], ""),
         ("train", EARLY, "--eval_early_stopping_metric, --eval_early_stopping_metric_delta: early stopping needs --eval_early_stopping_steps"),

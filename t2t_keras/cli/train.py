@@ -176,8 +176,10 @@ def _reject_contradictions(problem, hp) -> None:
 def _warn_unused(is_new: bool) -> None:
     if not FLAGS.generate_data:
         options.warn_unused("it needs --generate_data", "num_concurrent_processes")
-        if is_new and not FLAGS.on_the_fly:
-            options.warn_unused("it needs --generate_data or --on_the_fly", "tmp_dir")
+    if is_new and (FLAGS.train_files or FLAGS.corpora):
+        options.warn_unused("the files have paths of their own", "tmp_dir")
+    elif is_new and not (FLAGS.generate_data or FLAGS.on_the_fly):
+        options.warn_unused("it needs --generate_data or --on_the_fly", "tmp_dir")
     if not FLAGS.warm_start_from:
         options.warn_unused("it needs --warm_start_from", "warm_start_vocab")
     if not FLAGS.eval_early_stopping_steps:
