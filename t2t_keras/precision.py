@@ -33,7 +33,7 @@ def in_precision(model, precision: str):
         UserError: the precision is not one of `PRECISIONS`, or TensorFlow lacks it on this machine; or
             the model is quantized or has LoRA weights.
     """
-    if list(model.members) != [model]:
+    if model.members[0] is not model:
         return type(model)([in_precision(each, precision) for each in model.members])
     require_float_kernels(model, f"a {precision} copy holds")
     policy = policy_in(precision, model.dtype_policy.name)

@@ -175,7 +175,7 @@ def test_ctranslate2(toy_dir, tmp_path):
     ("command", "flags", "expected"),
     [
         ("avg", "", "give --checkpoints=A,B,... or --num_last_checkpoints=N"),
-        ("avg", "--checkpoints=a --minutes=5", "--minutes), not both"),
+        ("avg", "--checkpoints=a --minutes=5", "got both --checkpoints and --minutes"),
         ("avg", "--max_steps=5", "--max_steps needs --prefix=DIRECTORY"),
         ("avg", "--num_last_checkpoints=0", "--num_last_checkpoints needs --prefix=DIRECTORY"),
         ("avg", "--checkpoints=/nowhere/model.ckpt-1", "no checkpoint at /nowhere/model.ckpt-1"),

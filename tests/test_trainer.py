@@ -257,19 +257,19 @@ def test_other_settings_are_refused_with_the_difference(data_dir, whole):
             trainer(data_dir, whole[0], 1, **settings)
 
 
-def test_a_run_knows_its_vocabulary_by_its_pieces(data_dir, tmp_path, whole):
+def test_a_run_knows_its_vocabulary_by_its_pieces(data_dir, tmp_path, whole, refused):
     """With another of the same size it is neither resumed nor decoded."""
     other = shutil.copytree(data_dir, tmp_path / "data")
     [vocabulary] = other.glob("vocab.*")
     reserved, pieces = (lines := vocabulary.read_text().splitlines())[:2], lines[2:]
     vocabulary.write_text("\n".join([*reserved, *reversed(pieces)]) + "\n")
-    with pytest.raises(UserError, match=f"the vocabulary of the inputs in {other} is not that of "):
+    with refused(f"the vocabulary of the inputs in {other} is not that of "):
         load(whole[0], data_dir=other)
-    with pytest.raises(UserError, match="were made with another vocabulary"):
+    with refused("were made with another vocabulary"):
         trainer(other, whole[0], 13)
     [index] = other.glob("index.*-train.npz")
     index.unlink()  # so that the vocabulary of the shards is not known
-    with pytest.raises(UserError, match=r"holds a run with other settings \(vocabulary was "):
+    with refused(r"holds a run with other settings \(vocabulary was "):
         trainer(other, whole[0], 13)
 
 

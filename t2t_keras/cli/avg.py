@@ -28,8 +28,8 @@ def main() -> None:
     chosen_by = options.given("num_last_checkpoints", *limits)
     if bool(FLAGS.checkpoints) == bool(chosen_by):
         raise UserError(
-            "name the checkpoints: give --checkpoints=A,B,... or --num_last_checkpoints=N or limits "
-            "(--min_steps, --max_steps, --minutes), not both."
+            "give --checkpoints=A,B,... or --num_last_checkpoints=N or limits (--min_steps, --max_steps, "
+            f"--minutes), got {f'both --checkpoints and {chosen_by[0]}' if chosen_by else 'none'}."
         )
     prefix, output = options.directory("prefix") or "", options.prefix_to_write("output_path")
     if chosen_by and not prefix:

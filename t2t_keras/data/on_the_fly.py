@@ -73,7 +73,8 @@ class TextBatches(reading.SplitBatches):
         if split not in (splits := shards_by_split(problem)):
             raise UserError(f"{problem.name} has no {split} data, only {' and '.join(splits)}.")
         require_tensors(self._encoders.values(), "--on_the_fly")
-        self._sampling = hp.subword_sampling if split == DatasetSplit.TRAIN else 0.0
+        trains = split == DatasetSplit.TRAIN
+        self._sampling = hp.subword_sampling if trains else 0.0
         if self._sampling and not all(encoder.samples for encoder in self._encoders.values()):
             raise UserError(
                 f"subword_sampling={self._sampling} needs a SentencePiece vocabulary, which "
@@ -81,13 +82,13 @@ class TextBatches(reading.SplitBatches):
             )
         # Traced once for both the check of the text and training.
         self._encode = tf.function(self._encoded, autograph=False)
-        samples = [*itertools.islice(_samples(problem, data_dir, tmp_dir, split), 1000)]
-        if not samples:
+        samples = _samples(problem, *self._directories, split)
+        if not (first := [*itertools.islice(samples, 1 if trains else 1000)]):
             raise UserError(f"The {split} text of {problem.name} is empty: see --tmp_dir.")
         with reading.plain_errors():
             if not any(True for _ in self._examples(endless=False, shuffle=False).take(1)):
                 raise self._none_fits()
-        self.shards = "" if split == DatasetSplit.TRAIN else content_digest(repr(samples).encode())
+        self.shards = "" if trains else content_digest(repr(first).encode())
 
     def description(self) -> str:
         return f"{super().description()}; text is encoded as it is read"

@@ -156,8 +156,7 @@ class Stack(TransformerLayer):
         if num_layers < 0:
             raise ValueError(f"num_layers must be 0 or more, got {num_layers}.")
         self.num_layers, self.proximity_bias = num_layers, proximity_bias
-        self.remat = remat
-        self.mask_seed = None
+        self.remat, self.mask_seed = remat, None
         if remat:  # Python's state seeds it without a draw: initial weights are as without remat
             kind = type(self).__name__  # other masks in the decoder than in the encoder
             seed = random.Random(repr((kind, random.getstate()))).randrange(2**31)
