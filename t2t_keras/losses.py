@@ -183,8 +183,7 @@ def _token_losses(label_smoothing: float):
             gradient = gradient - low
 
         def backward(dy):
-            scaled = gradient * ops.reshape(dy, (-1, 1))
-            return ops.reshape(scaled, shape.shape_of(logits)), None
+            return ops.reshape(gradient * ops.reshape(dy, (-1, 1)), shape.shape_of(logits)), None
 
         return ops.reshape(losses, shape.shape_of(labels)), backward
 

@@ -22,8 +22,7 @@ def shape_of(x) -> list[Any]:
     is_known = None not in x.shape or isinstance(x, keras.KerasTensor)
     if is_known or not ON_TENSORFLOW:
         return list(ops.shape(x))
-    sizes = tf.unstack(tf.shape(x))
-    return [known or size for known, size in zip(x.shape, sizes, strict=True)]
+    return [known or size for known, size in zip(x.shape, tf.unstack(tf.shape(x)), strict=True)]
 
 
 def flattened(x, depth, training=False):

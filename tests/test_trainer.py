@@ -295,6 +295,14 @@ def test_a_start_with_other_settings_does_not_wait_for_a_run(data_dir, tmp_path,
     assert "waiting" not in capsys.readouterr().err
 
 
+def test_a_host_needs_the_directory_of_the_first(data_dir, tmp_path, monkeypatch, refused):
+    second = trainer(data_dir, tmp_path, 1)
+    monkeypatch.setattr(second.engine, "is_chief", False)
+    monkeypatch.setattr(second._hosts, "agree", lambda chief, any_host: chief)
+    with refused("all hosts must see the same --output_dir"):
+        second.run()
+
+
 def test_a_run_of_t2t_goes_on_with_a_line_on_what_it_had_besides(data_dir, tmp_path, whole, capsys):
     for path in whole[0].glob("model.ckpt-12.*"):
         shutil.copy(path, tmp_path)

@@ -41,9 +41,8 @@ def average(prefixes: Sequence[str], output: str) -> int:
     for number, prefix in enumerate(prefixes):
         if os.path.realpath(prefix) in map(os.path.realpath, prefixes[:number]):
             raise UserError(f"checkpoint {prefix} is listed twice: list it once.")
-    shapes = _require_alike(prefixes)
+    sums = {name: np.zeros(shape, np.float64) for name, shape in _require_alike(prefixes).items()}
     beside = files_beside(output, prefixes)
-    sums = {name: np.zeros(shape, np.float64) for name, shape in shapes.items()}
     step = 0
     for prefix in prefixes:
         for name, array in t2t.each_variable(prefix, lambda name: name in sums or name == STEP):

@@ -242,9 +242,8 @@ def _metrics() -> Iterator:
 
     word_pairs = partial(CHRF, word_order=2)
     make: dict[str, Callable] = {"bleu": BLEU, "chrf": CHRF, "chrf++": word_pairs, "ter": TER}
-    known = [*make, *_ALONE]
     for name in FLAGS.metrics:
-        require_one_of("each of --metrics", name, known)
+        require_one_of("each of --metrics", name, [*make, *_ALONE])
         yield make[name]()
 
 

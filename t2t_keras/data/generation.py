@@ -494,11 +494,10 @@ def run_ordered(
         _coding = coding
         yield from itertools.starmap(function, items)
         return
-    # Spawned, because forking a process that has TensorFlow's threads could hang.
-    context = multiprocessing.get_context("spawn")
     # Pickled here, because a process must import the classes of user directories before it unpickles.
     beginning = (pickle.dumps(coding), registry.user_directories())
-    pool = ProcessPoolExecutor(processes, context, _begin, beginning)
+    # Spawned, because forking a process that has TensorFlow's threads could hang.
+    pool = ProcessPoolExecutor(processes, multiprocessing.get_context("spawn"), _begin, beginning)
     waiting: deque[Future] = deque()
     try:
         for item in items:

@@ -101,8 +101,7 @@ class Lists(NamedTuple):
     def take(self, rows: np.ndarray) -> Lists:
         """Returns the lists of the given rows, in that order."""
         lengths = self.lengths[rows]
-        ends = np.cumsum(lengths)
-        shifts = self.starts[rows] - (ends - lengths)
+        shifts = self.starts[rows] - (np.cumsum(lengths) - lengths)
         return Lists(self.values[np.arange(lengths.sum()) + np.repeat(shifts, lengths)], lengths)
 
 

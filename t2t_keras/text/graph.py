@@ -93,9 +93,8 @@ class SubwordCutter:
 
         escape_places = places_of(tf.gather_nd(places, escaped), splits_of(escape_lengths))
         at = tf.concat([places[:-1], escape_places, word_splits[1:] - 1], 0)
-        underscores = tf.fill(tf.shape(words), self._underscore)
         # An escaped character has number 0; `scatter_nd` adds the number of its backslash.
-        values = tf.concat([numbers, escapes, underscores], 0)
+        values = tf.concat([numbers, escapes, tf.fill(tf.shape(words), self._underscore)], 0)
         return tf.scatter_nd(at[:, tf.newaxis], values, places[-1][tf.newaxis]), word_splits
 
     def _escapes(self, characters: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
@@ -197,8 +196,7 @@ class SubwordJoiner:
 
     def _spelled(self, ids: tf.Tensor, splits: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
         """Returns the characters of all subtokens, `_END_OF_ROW` after each row, and the splits."""
-        is_known = (ids >= 0) & (ids < self._no_subtoken)
-        ids = tf.where(is_known, ids, self._no_subtoken)
+        ids = tf.where((ids >= 0) & (ids < self._no_subtoken), ids, self._no_subtoken)
         closed_splits = splits + tf.range(tf.size(splits))
         at = tf.range(tf.size(ids)) + segments(splits, tf.size(ids))
         ends = tf.fill(closed_splits[-1][tf.newaxis], self._end_of_row)

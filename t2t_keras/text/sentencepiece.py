@@ -169,8 +169,7 @@ class SentencePieceEncoder(TensorEncoder):
 
     def decode(self, ids: Iterable[int]) -> str:
         """Returns the text of ids, with U+FFFD for bytes that are not UTF-8."""
-        known = range(self.vocab_size)
-        text = b"".join(self._entries[i] for i in ids if i in known)
+        text = b"".join(self._entries[i] for i in ids if i in range(self.vocab_size))
         return text[self._begins_with_space and text[:1] == b" " :].decode("utf-8", "replace")
 
     def sample(self, texts: Sequence[bytes], amount: float, seed: int) -> list[list[int]]:

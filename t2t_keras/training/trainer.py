@@ -95,6 +95,10 @@ def _plain_errors() -> Iterator[None]:
             "another host of this run has ended or cannot be reached: start all hosts again to resume "
             "from the newest checkpoint."
         ) from error
+    except tf.errors.InvalidArgumentError as error:
+        if "Shape mismatch in the collective" not in error.message:
+            raise
+        raise UserError("hosts need equal --hparams and vocabularies: theirs differ.") from error
 
 
 @dataclasses.dataclass(eq=False)
@@ -430,6 +434,11 @@ class Trainer:
             raise UserError(f"{what} must be the same on all hosts, got {stops} on one of them.")
         # From here on the directory exists, with the settings of the first host.
         if not engine.is_chief:
+            if read_settings(self.output_dir)[0] is None:
+                raise UserError(
+                    f"host {engine.host + 1} does not find what the first host wrote into "
+                    f"{self.output_dir}: all hosts must see the same --output_dir."
+                )
             require_same_settings(self.output_dir, self.hp, self._run_settings)
         figures: dict[str, Any] = {**self._dev, "best_metric": s.best_metric}
         figures |= {"eval_steps": s.eval_steps, **s.decode.deciding()}
@@ -494,7 +503,7 @@ class Trainer:
         step = self.engine.step
         if self._hosts.agree(chief=[step], any_host=[])[0] != step:
             raise UserError(
-                f"host {self.engine.host} is at step {step} of {self.output_dir}, but the first host "
+                f"host {self.engine.host + 1} is at step {step} of {self.output_dir}, but the first host "
                 "is not: all hosts must see the same --output_dir."
             )
         new = f"starting a new run with the weights of {warm}" if warm else "starting a new run"

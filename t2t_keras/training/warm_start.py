@@ -40,10 +40,9 @@ def warm_start(
         if name in INFERENCE_SETTINGS and not name.startswith("shared"):  # tables: may be joined
             warn(f"{path} has {name}={theirs}, not {ours}: its weights mean another network")
     before = recorded_encoders(prefix, problem, data_dir)
-    noted = run.get("vocabulary", {})
     for side, each in (before or encoders).items():
         digest = vocabulary_digest(each)
-        if noted.get(side, digest) != digest:
+        if run.get("vocabulary", {}).get(side, digest) != digest:
             raise UserError(
                 f"the vocabulary of the {side} that {prefix} was trained with is not found, only another: "
                 "give the directory of its own, --warm_start_vocab=DIRECTORY."
