@@ -17,8 +17,10 @@ def make_decode(spec):
         command = [spec["exporter_python"], __file__, json.dumps(spec), directory]
         subprocess.run(command, check=True, stdout=subprocess.DEVNULL)
         compute_type = "int8" if spec["way"].endswith("_int8") else "float32"
+        # The variable limits TensorFlow, too: one setting for all ways.
+        threads = int(os.environ.get("TF_NUM_INTRAOP_THREADS") or len(os.sched_getaffinity(0)))
         translator = ctranslate2.Translator(
-            directory, intra_threads=len(os.sched_getaffinity(0)), compute_type=compute_type
+            directory, intra_threads=threads, compute_type=compute_type
         )
 
     word = "token" if spec["way"].endswith("_opennmt") else "word"

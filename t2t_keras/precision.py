@@ -308,9 +308,10 @@ class Int8Matrix:
         return tf.cast(product(tf.cast(x, tf.float32)), x.dtype)
 
     def _product(self, x):
-        largest = tf.maximum(tf.reduce_max(tf.abs(x), -1, keepdims=True), 1e-30)  # [n, 1]
+        largest = tf.reduce_max(tf.abs(x), -1, keepdims=True)  # [n, 1]
         # oneDNN needs rows in 0..255: 128 is added here and subtracted in the bias; 0.5 rounds.
-        rows = tf.bitcast(tf.cast(x * (127 / largest) + 128.5, tf.uint8), tf.quint8)
+        steps = tf.math.divide_no_nan(127.0, largest)
+        rows = tf.bitcast(tf.cast(x * steps + 128.5, tf.uint8), tf.quint8)
         y = tf.raw_ops.QuantizedMatMulWithBiasAndDequantize(
             a=rows,
             b=tf.constant(self.weights.view(tf.qint8.as_numpy_dtype)),
