@@ -54,9 +54,8 @@ def _derived(base: type[Text2SelfProblem], name: str, **attributes) -> type[Text
 
 
 def _packed(base: type[Text2SelfProblem], length: int) -> type[Text2SelfProblem]:
-    vocabulary = base().vocab_filename
     name = f"{base.__name__}Packed"
-    return derive_problem(base, name, packed_length=length, vocab_filename=vocabulary)
+    return derive_problem(base, name, packed_length=length, vocab_filename=base().vocab_filename)
 
 
 # The Penn Treebank, prepared by Mikolov: 930,000 words, rare ones replaced by <unk>

@@ -164,7 +164,7 @@ def counted(n: int, noun: list[str]) -> Pair:
 
 
 def _number(rng: Random, digits: int) -> int:
-    """Draws a number before a noun, of any length; none is 101, which German treats in two ways."""
+    """Draws a number before a noun, not 101, 201, ..., which German treats in two ways."""
     n = rng.randint(1, 10 ** rng.randint(1, digits) - 1)
     return n + 1 if n > 1 and n % 100 == 1 else n
 
@@ -190,11 +190,13 @@ def _draw(rng: Random, kind: str) -> tuple[Value, Pair]:
         case "date":
             month = rng.randint(1, 12)
             english_month, german_month, days = _MONTHS[month - 1]
-            source, stem = ordinal(day := rng.randint(1, int(days)))
+            day = rng.randint(1, int(days))
+            source, stem = ordinal(day)
             return (day, month), (f"{source} of {english_month}", f"{stem}en {german_month}")
         case "time":
             minute = rng.choice((rng.randrange(0, 60, 5), rng.randint(2, 58)))
-            return (value := (rng.randint(1, 12), minute)), clock(*value)
+            hour = rng.randint(1, 12)
+            return (hour, minute), clock(hour, minute)
     whole, cents = _number(rng, 3), rng.choice((0, rng.randint(1, 99)))
     source, target = counted(whole, rng.choice((_EURO, _DOLLAR)))
     if cents:

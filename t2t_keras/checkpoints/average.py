@@ -153,8 +153,7 @@ def last_checkpoints(
         prefix: a directory, or a directory and the beginning of a name (T2T's `--prefix`). Of a
             run's directory, the checkpoints of the run, without averages beside them.
         count: number of checkpoints; 0 means all.
-        min_steps: minimum number of steps (T2T's `--min_steps`).
-        max_steps: maximum number of steps; 0 means no limit.
+        min_steps, max_steps: limits on their steps (T2T has `--min_steps`); 0 means none.
         minutes: minimum time between two checkpoints by their files' times; 5 % less is enough.
 
     Raises:

@@ -58,9 +58,9 @@ _RUN = {
     "vocabulary?": {str: str},
     "shards?": str,
     f"{SETTINGS_DIGEST}?": str,
-    "inference_only?": bool,
-    "averages?": {str: [str]},
-    "starts?": [_START],
+    f"{INFERENCE_ONLY}?": bool,
+    f"{AVERAGES}?": {str: [str]},
+    f"{STARTS}?": [_START],
 }
 """The fields of `run.json` that are read."""
 

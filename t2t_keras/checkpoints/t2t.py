@@ -72,9 +72,8 @@ def reading(path: str) -> Iterator[Any]:
     import tensorflow as tf
 
     prefix = resolve(path)
-    what = f"checkpoint {prefix} cannot be read"
     kinds = (tf.errors.OpError, ValueError, RuntimeError, IndexError)  # of a truncated file
-    with explained(what, *kinds), contextlib.ExitStack() as stack:
+    with explained(f"checkpoint {prefix} cannot be read", *kinds), contextlib.ExitStack() as stack:
         plain = prefix  # unless the reader would take it for a pattern, or for a directory
         if glob.has_magic(prefix) or "\\" in prefix or os.path.isdir(prefix):
             plain = f"{stack.enter_context(tempfile.TemporaryDirectory())}/checkpoint"

@@ -139,7 +139,7 @@ def _owned(sample: Sample) -> Sample:
 def samples_by_split(
     problem: Text2TextProblem, split: str, samples: Iterable[Sample]
 ) -> Iterator[tuple[str, Sample]]:
-    """Yields the samples of a split, or those dealt to the shards of all, each with its split.
+    """Yields (split, sample) of one split, or of all, to whose shards samples are dealt in turn.
 
     Cleaning is for training: held-out data stays whole, so that its scores can be compared.
     """
@@ -284,7 +284,7 @@ class Generation:
         self._counts = Counts()
 
     def is_complete(self) -> bool:
-        """Returns True if all shards exist and their generation has ended; then nothing of it is left."""
+        """Returns True if all shards exist and generation has ended; then removes its leftovers."""
         complete = not self._note.exists() and all(path.exists() for path in self.paths)
         if complete:
             shutil.rmtree(self.work, ignore_errors=True)
@@ -349,7 +349,7 @@ class Generation:
         self._counts.dropped = Counter(self.problem.dropped)
 
     def _read(self, samples: Iterable[Sample]) -> Iterator[Sample]:
-        """Yields samples; an `OSError` while they are made is not one of writing shards, but the maker's."""
+        """Yields samples; an `OSError` in making them is reported as theirs, not as of writing."""
         try:
             yield from samples
         except OSError as error:

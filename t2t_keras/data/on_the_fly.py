@@ -57,8 +57,8 @@ class TextBatches(reading.SplitBatches):
     ):
         encodes = getattr(type(problem), "generate_encoded_samples", None)
         why = "packs several pairs into a row" if problem.packed_length else ""
-        is_ours = [kind.generate_encoded_samples for kind in (Text2TextProblem, Text2ClassProblem)]
-        if encodes not in is_ours:
+        ours = [kind.generate_encoded_samples for kind in (Text2TextProblem, Text2ClassProblem)]
+        if encodes not in ours:
             why = "overrides generate_encoded_samples"
         if why:
             raise UserError(
@@ -140,10 +140,10 @@ class TextBatches(reading.SplitBatches):
             try:
                 chunk = list(itertools.islice(samples, _ENCODED_AT_ONCE))
             except (Exception, SystemExit) as error:
-                explained = registry.error_of_user_code(error)  # TensorFlow drops the traceback
-                if explained is None:
+                one_line = registry.error_of_user_code(error)  # TensorFlow drops the traceback
+                if one_line is None:
                     raise
-                raise explained from error
+                raise one_line from error
             if not chunk and not number:  # endless epochs of nothing would never end
                 raise UserError(f"The {self._split} text of {self._problem.name} has become empty.")
             if not chunk:
@@ -174,10 +174,10 @@ class TextBatches(reading.SplitBatches):
             limit = self._limits[side]  # as T2T: cut before any reversal
             sides[side] = ids[:, :limit] if limit else ids
         sides = self._problem.orient(sides)
-        by_side = {side: ids.row_lengths() for side, ids in sides.items()}
-        lengths = functools.reduce(tf.maximum, by_side.values())  # see `Batches`
+        of_side = {side: ids.row_lengths() for side, ids in sides.items()}
+        lengths = functools.reduce(tf.maximum, of_side.values())  # see `Batches`
         if self._hp.prepend_mode != "none":
-            lengths = by_side["inputs"] + 1 + by_side["targets"]
+            lengths = of_side["inputs"] + 1 + of_side["targets"]
         kept = (lengths >= self.buckets.shortest) & (lengths <= self.buckets.longest)
         edges = tf.constant(self.buckets.edges, tf.int64)
         bucket = tf.searchsorted(edges, tf.boolean_mask(lengths, kept), out_type=tf.int64)

@@ -342,7 +342,7 @@ class OncePlan(Plan):
         return self._batches[step]
 
 
-# Batches of token ids from shards: random access by batch number, padded to a few static shapes
+# The batches of a split, from shards
 
 _PACKED = ("", "_segmentation", "_position")
 
@@ -395,7 +395,7 @@ def dataset(
 
 
 def unconverted(function):
-    """Makes a function whose datasets are of operations as they stand.
+    """Keeps AutoGraph from converting the functions that `function` maps over datasets.
 
     AutoGraph, which looks for Python's `if` and `while` in their source, takes a fifth of a second for each.
     """
@@ -538,8 +538,7 @@ class Batches(SplitBatches):
             (longer sentences are cut), `max_length`, `min_length`, `min_length_bucket`,
             `length_bucket_step`, `eval_drop_long_sequences`, `batch_shuffle_size` (0: the batches of
             an epoch are not permuted but ordered by when they are full), `t2t_batches`.
-        options: `BatchOptions`.
-        keywords: fields of `BatchOptions`, which take precedence.
+        options, keywords: `BatchOptions`, and fields of it, which take precedence.
 
     Raises:
         UserError: shards are absent, missing or damaged, no example fits the length limits, or the

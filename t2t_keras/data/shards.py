@@ -191,7 +191,7 @@ def _measure(path: Path, sides: Sequence[str]) -> Table:
     def unreadable(reason: str, what: str = "is truncated or corrupt") -> UserError:
         return UserError(f"The shard {path} {what} ({reason}): {_AGAIN}.")
 
-    # TensorFlow would crash of a record that claims more bytes than its shard has. A file that
+    # TensorFlow would crash on a record that claims more bytes than its shard has. A file that
     # cannot be opened is reported below.
     with contextlib.suppress(OSError), path.open("rb", _READ_BUFFER) as file:
         left = os.fstat(file.fileno()).st_size
@@ -279,15 +279,15 @@ class StoredExamples:
         return len(self._checked)
 
     def read(self, rows: np.ndarray) -> list[bytes]:
-        shards = np.searchsorted(self._first, rows, side="right") - 1
+        shards = (np.searchsorted(self._first, rows, side="right") - 1).tolist()
         places, sizes = self._places[rows].tolist(), self._sizes[rows].tolist()
         what = f"The shards at {self._index_path.parent} cannot be read"
         remedy = "check that they exist and that this many files may be open (ulimit -n)"
         with explained(what, OSError, remedy=remedy):
-            files = {shard: self._file(shard) for shard in set(shards.tolist())}
+            files = {shard: self._file(shard) for shard in set(shards)}
             framed = [
                 os.pread(files[shard], size, place)
-                for shard, place, size in zip(shards.tolist(), places, sizes, strict=True)
+                for shard, place, size in zip(shards, places, sizes, strict=True)
             ]
         new = ~self._checked[rows]
         if new.any():

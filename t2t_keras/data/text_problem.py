@@ -276,11 +276,11 @@ class Text2TextProblem(Problem):
 def whole_samples(
     problem: Problem, split: str, samples: Iterable[Sample], fields: Collection[str] | None = None
 ) -> Iterator[Sample]:
-    """Yields samples with text in all fields (None: the problem's sides); or encoded ones (empty)."""
+    """Yields samples, checked for texts in `fields` (None: the problem's sides; empty: none)."""
     fields = problem.sides if fields is None else fields
     encoded = not fields  # each has the fields of the first
-    whole = f"the {split} samples of {problem.name}"
-    require_kind(whole, samples, Iterable, "an iterable of dicts")
+    what = f"the {split} samples of {problem.name}"
+    require_kind(what, samples, Iterable, "an iterable of dicts")
     for number, sample in enumerate(samples, start=1):
         if sample is None and encoded:  # T2T leaves it out
             continue
@@ -294,7 +294,8 @@ def whole_samples(
                     f"every sample needs the fields {', '.join(fields)}."
                 )
             try:
-                _ = encoded or field == "label" or str.encode(sample[field])
+                if not encoded and field != "label":
+                    str.encode(sample[field])
             except (TypeError, UnicodeEncodeError):
                 wrong = f"must be text that UTF-8 can hold, got {sample[field]!r:.60}"
                 raise UserError(f"{field!r} in {name} {wrong}.") from None

@@ -65,8 +65,8 @@ class TfdsSource(PairSource):
         """The features of source and target."""
         known = [*map(str, self._builder.info.splits)]
         usual = {split: part for split, part in USUAL_SPLITS.items() if part in known}
-        for split in (DatasetSplit.TRAIN, DatasetSplit.EVAL) if splits is None else ():
-            if split not in usual:
+        for split in (DatasetSplit.TRAIN, DatasetSplit.EVAL):
+            if splits is None and split not in usual:
                 raise UserError(
                     f"{self.name} has no split {USUAL_SPLITS[split]!r}, only {', '.join(known)}: name the "
                     "parts for train and dev, such as --tfds_splits=train[:99%],train[99%:]."

@@ -220,7 +220,7 @@ class ParallelFiles(PairSource):
 
     Args:
         files: the paths of source and target, by split.
-        dev_pairs: not 0: dev is that many training pairs, held out with their copies, not what its files have.
+        dev_pairs: training pairs to hold out, with their copies, as dev instead of files; 0: none.
         skip_bad_lines: leave out training pairs that are not UTF-8, which otherwise are an error.
     """
 

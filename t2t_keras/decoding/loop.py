@@ -251,7 +251,7 @@ def of_one_sentence(*state) -> None:
 
 
 def without_gradient(found: SearchResult) -> SearchResult:
-    """Makes the gradient of a search's scores an error: through kernels made before, it would be of a part."""
+    """Makes the gradient of a search's scores an error: it would leave out kernels made before."""
     message = "a search has no gradient: give its ids to the model, or to score()"
     prevent = functools.partial(tf.raw_ops.PreventGradient, message=message)
     return found._replace(

@@ -97,7 +97,7 @@ class StaticSearch:
                 forced = ops.take(prefix, ops.minimum(i, last), axis=1)
             new = strategy.advance(hypotheses, logits, i, forced=forced)
 
-            def kept(old, new, done=done):
+            def kept(old, new):
                 return ops.where(ops.reshape(done, [-1] + [1] * (len(old.shape) - 1)), old, new)
 
             hypotheses = keras.tree.map_structure(kept, hypotheses, new)

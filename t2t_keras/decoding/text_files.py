@@ -87,7 +87,7 @@ def numbered(
     for number, row in enumerate(itertools.zip_longest(*texts), start=1):
         if None in row:
             fewer = texts[row.index(None)]
-            [more, *_] = (text for text, line in zip(texts, row, strict=True) if line is not None)
+            more = next(text for text, line in zip(texts, row, strict=True) if line is not None)
             raise UserError(
                 f"{fewer.path} ends after {number - 1:,} lines, but {more.path} does not: each sentence "
                 "needs a line there, empty if it has none."
@@ -147,7 +147,6 @@ class ResumableFile:
     difference. A file of that name without a record is not ours: it is left alone, and a `UserError`.
 
     Args:
-        path: the file.
         made_from: names and values of all that affects the lines; None, if unknown, never resumes.
         report: receives a line about an existing unfinished file.
     """

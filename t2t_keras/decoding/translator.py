@@ -118,7 +118,7 @@ class Translator:
         self.hypotheses = s.beam_size if s.return_beams else 1
         if s.t2t_batches:
             limits = BatchLimits(
-                s.batch_size or SENTENCES, fixed=True, order=lambda s: -len(s.text.split())
+                s.batch_size or SENTENCES, fixed=True, order=lambda item: -len(item.text.split())
             )
         else:
             limits = BatchLimits(
@@ -232,11 +232,11 @@ class Translator:
         return translation.lengths[0]
 
     def _sentence(self, line: Line) -> Sentence:
+        target = self.encoders["targets"]
         if self.model.kind != LANGUAGE_MODEL:
             ids = [*encoded(self.encoders["inputs"], line.text, line.number), EOS_ID]
         else:  # padding if the prompt has no tokens
-            ids = encoded(self.encoders["targets"], line.text, line.number, True) or [PAD_ID]
-        target = self.encoders["targets"]
+            ids = encoded(target, line.text, line.number, True) or [PAD_ID]
         start = line.prefix.strip()  # a word follows a comma, in one token with its space
         prefix = (
             encoded(target, start, line.number, start.endswith((",", ";", ":"))) if start else []
@@ -276,12 +276,12 @@ class Classifier(Translator):
         return super()._sentence(line)
 
     def run(self, sentences: Sequence[Sentence], longest: int) -> list[Translation]:
-        classes = self.encoders["targets"].vocab_size
+        labels = self.encoders["targets"]
         ids = pad([sentence.ids for sentence in sentences])
-        rows = probabilities(self.model, ids, classes).numpy()
+        rows = probabilities(self.model, ids, labels.vocab_size).numpy()
         return [
             Translation(
-                texts=[self.encoders["targets"].decode([i]) for i in best],
+                texts=[labels.decode([i]) for i in best],
                 scores=[float(row[i]) for i in best],
                 lengths=[len(sentence.ids)] * self.hypotheses,
             )
@@ -386,7 +386,8 @@ class LengthBatcher:
             rows = [i for i, item in enumerate(window) if i in needed or (fixed and item.size)]
             rows.sort(key=lambda i: self.limits.order(window[i]))
             batches = plan([(i, window[i].size) for i in rows], self.limits)
-            for batch in [[], *(batch for batch in batches if not needed.isdisjoint(batch))]:
+            wanted = [batch for batch in batches if not needed.isdisjoint(batch)]
+            for batch in [[], *wanted]:  # the empty one: for results that need no batch
                 run = [window[i] for i in batch]
                 made = self._run(run, max(item.size for item in run)) if run else []
                 results.update((i, r) for i, r in zip(batch, made, strict=True) if i in needed)

@@ -448,7 +448,7 @@ def in_batches(
         for pair in zip(done, run(order[begin : begin + rows]), strict=True):
             size = tf.maximum(*(tf.shape(tensor)[1:] for tensor in pair))
             missing = [(size - tf.shape(tensor)[1:])[:, None] for tensor in pair]
-            # None of rows, and at the end of the other axes.
+            # No further rows; at the end of the other axes.
             padding = [tf.pad(one, [[1, 0], [1, 0]]) for one in missing]
             stacked.append(tf.concat(list(map(tf.pad, pair, padding)), 0))
         return begin + rows, list(map(tf.ensure_shape, stacked, shapes))

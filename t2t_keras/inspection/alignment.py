@@ -97,8 +97,8 @@ class PairAligner(PairScorer):
         pairs = [self._pair(Line(number, line)) for number, line in enumerate(lines, start=1)]
         if len(pairs) != len(references):
             raise UserError(f"{len(pairs)} pairs but {len(references)} reference alignments.")
-        layers, number = _layers_and_heads(self.model)
-        chosen = [(None, None), *itertools.product(range(layers), (None, *range(number)))]
+        layers, per_layer = _layers_and_heads(self.model)
+        chosen = [(None, None), *itertools.product(range(layers), (None, *range(per_layer)))]
         every = [Heads(*one, after) for one in chosen for after in (False, True)]
         found: dict[Heads, list[Links]] = {heads: [] for heads in every}
         for start in range(0, len(pairs), _PAIRS):

@@ -105,8 +105,7 @@ def attention_data(
     """Returns the attention weights for a text and its translation.
 
     Args:
-        model: a `Transformer`.
-        encoders: "inputs" and "targets" text encoders.
+        model, encoders: a `Transformer`, and its "inputs" and "targets" text encoders.
         text: the source text.
         target_text: the translation; for parsing, a tree in brackets or the tags in the form of
             `linearize`. None: decoded by the model, with beam search unless `beam_size` is 1.

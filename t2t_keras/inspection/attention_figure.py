@@ -41,8 +41,7 @@ def attention_figure(
     Args:
         data: weights between tokens or, from `AttentionData.by_words`, between words.
         kind: one of `KINDS`.
-        layer: the layer, from 0; None: the last.
-        heads: the heads, from 0; None: all.
+        layer, heads: their numbers, from 0; None: the last layer, all heads.
         words: the queries to draw, wherever they occur; None: all.
 
     Raises:

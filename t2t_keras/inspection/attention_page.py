@@ -63,8 +63,7 @@ def batch_page(model, encoders, batch: Mapping[str, Any], title: str) -> str:
     """Returns the attention page, with a title, of a batch's first pair, up to `MOST_TOKENS` a side.
 
     Args:
-        model: a `Transformer`.
-        encoders: "inputs" and "targets" text encoders.
+        model, encoders: a `Transformer`, and its "inputs" and "targets" text encoders.
         batch: {"inputs": [B, S], "targets": [B, T]}, or packed rows.
     """
     pair = {}

@@ -299,7 +299,7 @@ class SubwordTextEncoder(TensorEncoder):
         self._entries = subtokens
         self._ids = {subtoken: i for i, subtoken in enumerate(subtokens) if subtoken}
         self._alphabet = ESCAPE_CHARACTERS.union(*subtokens)
-        # In order; and where the longest other subtoken is that each begins with, at first "".
+        # In order, and for each the place of the longest other that it begins with, at first "".
         self._sorted, self._shorter = ["", *sorted(self._ids)], [0]
         for place, subtoken in enumerate(self._sorted[1:]):
             self._shorter.append(self._prefix_of(subtoken, place))
@@ -377,7 +377,7 @@ class SubwordTextEncoder(TensorEncoder):
         while start < len(spelled):
             subtoken = spelled[start : start + self._longest]
             if subtoken not in self._ids:
-                # What it begins with is no later in the order than it, and begins all in between.
+                # Its prefixes are before it in the order, and are prefixes of all in between.
                 place = bisect.bisect(self._sorted, subtoken) - 1
                 subtoken = self._sorted[self._prefix_of(subtoken, place)]
             if not subtoken:
@@ -390,7 +390,7 @@ class SubwordTextEncoder(TensorEncoder):
         return tuple(ids)
 
     def _prefix_of(self, text: str, place: int) -> int:
-        """Returns the place of the longest that `text` begins with, of the subtoken and its shorter ones."""
+        """Returns the place of the longest prefix of `text`: `place`, or that of a shorter one."""
         while not text.startswith(self._sorted[place]):
             place = self._shorter[place]
         return place
@@ -524,8 +524,8 @@ def tokens(encoder, size: int) -> list[str]:
     for i in range(len(taken), size):
         name = ""
         if i < encoder.vocab_size:
-            by_name = isinstance(encoder, SubwordTextEncoder)
-            name = encoder.subtoken(i) if by_name else encoder.decode([i])
+            of_subwords = isinstance(encoder, SubwordTextEncoder)
+            name = encoder.subtoken(i) if of_subwords else encoder.decode([i])
         if not name or name in taken or "\ufffd" in name:
             name = f"<id {i}>"
         while name in taken:

@@ -375,7 +375,7 @@ def _place(
     return base, owner, value
 
 
-# Text encoders as `tf.Module`s, for graphs, tf.data pipelines and SavedModels
+# The encoders
 
 _STRINGS = tf.TensorSpec([None], tf.string)
 _IDS = tf.RaggedTensorSpec([None, None], tf.int32)

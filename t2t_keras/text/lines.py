@@ -140,7 +140,7 @@ def read_vocabulary(path: str | os.PathLike[str], of_subwords: bool) -> list[str
                 f"{name}, line {i + 1}: got {got!r} where a vocabulary has {reserved}; "
                 f"the first two lines must be {' and '.join(RESERVED_TOKENS)}."
             )
-    # T2T writes a word twice that is reserved, too, and subwords that differ in carriage returns alone.
+    # T2T lists a word twice that is also reserved, and subwords that differ only in "\r".
     twice = [entry for entry, number in Counter(filter(None, entries)).items() if number > 1]
     if of_subwords and twice and not any("\r" in line for line in written):
         warn_once(f"{name} has {twice[0]!r} twice: the last id counts, as in T2T")

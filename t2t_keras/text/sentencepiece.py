@@ -170,7 +170,9 @@ class SentencePieceEncoder(TensorEncoder):
     def decode(self, ids: Iterable[int]) -> str:
         """Returns the text of ids, with U+FFFD for bytes that are not UTF-8."""
         text = b"".join(self._entries[i] for i in ids if i in range(self.vocab_size))
-        return text[self._begins_with_space and text[:1] == b" " :].decode("utf-8", "replace")
+        if self._begins_with_space:
+            text = text.removeprefix(b" ")
+        return text.decode("utf-8", "replace")
 
     def sample(self, texts: Sequence[bytes], amount: float, seed: int) -> list[list[int]]:
         """Returns random segmentations of UTF-8 texts, reproducible by a seed from 0 to 2**32 - 1.

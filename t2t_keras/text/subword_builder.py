@@ -38,9 +38,8 @@ def build_to_target_size(
 ) -> list[str]:
     """Returns a vocabulary for the tokens that occur so often (T2T: `build_to_target_size`).
 
-    The arguments are those of `SubwordTextEncoder.build_from_generator`; `limits` are the least and most
-    for the minimum count, T2T's by default. Reserved tokens come first,
-    others by descending count, ties in descending string order.
+    The arguments are those of `SubwordTextEncoder.build_from_generator`; `limits` bound the minimum
+    count. Reserved tokens come first, others by descending count, ties in descending string order.
     """
     reserved = tuple(reserved_tokens or RESERVED_TOKENS)
     if target_size < 1:

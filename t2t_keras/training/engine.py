@@ -164,8 +164,7 @@ class Engine:
     `state()` and then `step`, which also sets the optimizer's counter.
 
     Args:
-        hp: the hyperparameters.
-        source_vocab_size, target_vocab_size, target_space_id: see `Transformer`.
+        hp, source_vocab_size, target_vocab_size, target_space_id: see `Transformer`.
         model_class: `Transformer` or a subclass.
         settings: see `EngineSettings`. With several hosts, TensorFlow must not have been used before.
         train_steps: length of the run, for schedules that decay towards its end.
@@ -336,7 +335,8 @@ class Engine:
         sides = ("inputs", "targets") if is_classifier else self.model.features
         packing = [name for name in PACKING if name.partition("_")[0] in sides] if packed else []
         for rows, length in shapes:
-            ids = tf.ones(shape := [rows // self.hosts, length], tf.int32)
+            shape = [rows // self.hosts, length]
+            ids = tf.ones(shape, tf.int32)
             batch = dict.fromkeys([*sides, *packing], ids)
             if is_classifier:
                 batch["targets"] = ids[:, :1]  # classes
@@ -374,9 +374,8 @@ class Engine:
     @tf.autograph.experimental.do_not_convert
     def _on_replicas(self, batch, last: bool) -> StepSums:
         """Trains on one batch, the last one of an update or not, on all replicas of this host."""
-        step = self._train_step
         sums = self.strategy.run(
-            lambda rows: step.update(self._rows_of_replica(rows), last), args=(batch,)
+            lambda rows: self._train_step.update(self._rows_of_replica(rows), last), args=(batch,)
         )
         return StepSums(*(self.strategy.experimental_local_results(x)[0] for x in sums))
 

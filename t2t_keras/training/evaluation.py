@@ -74,17 +74,17 @@ class Evaluation:
         forced = teacher_forced.TeacherForced(names, self.model.kind == CLASSIFICATION)
         for batch in self.batches:
             try:
-                sums = _sums(self.model, batch, bool(names))
+                *sums, classes, best = _sums(self.model, batch, bool(names))
             except tf.errors.ResourceExhaustedError as error:
                 rows, length = batch["targets"].shape
                 raise UserError(
                     f"{rows} x {length} target ids of the evaluation data do not fit into memory: "
                     "lower batch_size, or set eval_drop_long_sequences=true."
                 ) from error
-            totals += [float(x) for x in sums[:3]]
-            more.add(batch, sums[3])
+            totals += [float(x) for x in sums]
+            more.add(batch, classes)
             if names:
-                forced.add(sums[4].numpy(), batch["targets"].numpy())
+                forced.add(best.numpy(), batch["targets"].numpy())
             if done:
                 done()
         loss, right, tokens = map(float, totals)
@@ -208,9 +208,8 @@ class EvaluationHistory:
         self.metrics: dict[int, dict[str, float]] = {}
         lines = iterate_raw_lines(self._path) if self._path.exists() else ()
         for number, line in enumerate(lines, 1):
-            name = f"{self._path}, line {number}"
             kind = {"step": range(2**63), str: (float,)}
-            row = parse_json(line, kind, name, "remove it to continue")
+            row = parse_json(line, kind, f"{self._path}, line {number}", "remove it to continue")
             if (step := row.pop("step")) <= until:
                 self.metrics[step] = {
                     each: math.nan if value is None else value for each, value in row.items()

@@ -76,7 +76,7 @@ class TrainingProgress(Progress):
 
 
 def _metadata(plugin: str, data_class: str = "TENSOR", content: bytes = b"") -> SummaryMetadata:
-    """Returns what names the TensorBoard plugin for a value."""
+    """Returns the metadata that name a value's TensorBoard plugin."""
     plugin_data = SummaryMetadata.PluginData(plugin_name=plugin, content=content)
     return SummaryMetadata(plugin_data=plugin_data, data_class=f"DATA_CLASS_{data_class}")
 
@@ -84,7 +84,7 @@ def _metadata(plugin: str, data_class: str = "TENSOR", content: bytes = b"") -> 
 class EventLog:
     """Writes curves, settings and facts to an event file; without a directory it writes nothing.
 
-    With `resumed_from`, TensorBoard drops what earlier files have after that step: it comes again.
+    With `resumed_from`, TensorBoard drops what earlier files have after that step: it is repeated.
     """
 
     def __init__(self, directory: str | None, resumed_from: int = 0):

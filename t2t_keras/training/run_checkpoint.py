@@ -140,7 +140,7 @@ class RunCheckpoints:
     def remove_old(self) -> None:
         """Removes checkpoints that are not kept, and writes the file `checkpoint`.
 
-        As TensorFlow's, this names only those that may be removed later, by other settings, too.
+        As TensorFlow's, this leaves out those that are kept permanently, by which later starts know them.
         """
         with writing(self.directory):
             found = checkpoints_in(self.directory, PREFIX)

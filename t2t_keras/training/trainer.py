@@ -135,7 +135,7 @@ class Trainer:
 
     @_plain_errors()
     def prepare(self) -> Trainer:
-        """Opens the data, makes the model and compares the settings of the run; `run` does it otherwise."""
+        """Opens the data, makes the model, checks the run's settings; `run` calls it if needed."""
         problem, hp, s, data_dir = self.problem, self.hp, self.settings, self.data_dir
         evaluation.require_metrics(problem, s.best_metric, s.early_stopping)
         if min(s.local_eval_frequency, s.log_step_count_steps) < 1:
@@ -143,7 +143,8 @@ class Trainer:
         model_class = registry.model(s.model)
         registry.require_fit(problem, model_class)
         begun = os.path.isdir(self.output_dir) and checkpoints_in(self.output_dir, PREFIX)
-        if warm := None if begun else s.warm_start_from:
+        warm = None if begun else s.warm_start_from
+        if warm:
             resolve(warm)
         if self.tmp_dir is not None:
             stored_encoders(problem, data_dir, self.tmp_dir)
@@ -165,9 +166,9 @@ class Trainer:
             loss_multiplier=of_problem.loss_multiplier,
         )
         self.model = model = engine.model
-        for name in ("local_eval_frequency", "train_steps") if engine.hosts > 1 else ():
+        for name in ("local_eval_frequency", "train_steps"):
             value, batches = getattr(s, name), engine.steps_per_update
-            if value % batches:  # several hosts must write each checkpoint after an update
+            if engine.hosts > 1 and value % batches:  # each checkpoint must come after an update
                 raise UserError(
                     f"{name} must be a multiple of optimizer_multistep_accumulate_steps={batches} "
                     f"with several hosts, got {value}."
@@ -199,7 +200,7 @@ class Trainer:
         steps_per_epoch = batches_per_epoch and batches_per_epoch / self.update_size.batches
         self._progress = TrainingProgress(s.train_steps, steps_per_epoch, quiet=not engine.is_chief)
         self._warm_started = ""
-        if warm:  # before anything is recorded: with what does not fit no run begins
+        if warm:  # before anything is recorded, so that a misfit begins no run
             encoders, vocab_dir = of_problem.vocabulary, s.warm_start_vocab
             self._warm_started = warm_start(model, warm, encoders, problem, vocab_dir)
         self._prepared = True
@@ -464,9 +465,9 @@ class Trainer:
                 f"replicas of this run were {before} and are now {engine.replicas}: its batch size "
                 "changes from here on"
             )
-        before = last.get("figures", {})
-        now = {name: value for name, value in figures.items() if name in before}
-        if differences := changes({name: before[name] for name in now}, now):
+        old = last.get("figures", {})
+        now = {name: value for name, value in figures.items() if name in old}
+        if differences := changes({name: old[name] for name in now}, now):
             self._progress.warn(
                 f"{', '.join(differences)}: from here on, figures or best checkpoints of this run are not "
                 "comparable with the earlier ones"
@@ -493,7 +494,6 @@ class Trainer:
         """
         if self.engine.is_chief:
             self.checkpoints.clear_unfinished()
-        warm = self.settings.warm_start_from
         extra = self.checkpoints.restore_latest({LOSSES: self._losses.state(), "global_step": 0})
         if extra is not None:
             self.engine.step = int(extra["global_step"])
@@ -506,6 +506,7 @@ class Trainer:
                 f"host {self.engine.host + 1} is at step {step} of {self.output_dir}, but the first host "
                 "is not: all hosts must see the same --output_dir."
             )
+        warm = self.settings.warm_start_from
         new = f"starting a new run with the weights of {warm}" if warm else "starting a new run"
         resumed = f"resuming from step {step} of {self.output_dir}"
         resumed += f", not starting from {warm}" if warm else ""
