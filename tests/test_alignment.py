@@ -143,6 +143,8 @@ def test_every_head_is_scored_as_it_aligns(model, eagerly):
         assert alignment_error_rate(found, gold) == rate
     with pytest.raises(UserError, match=r"^2 pairs but 1 reference alignments"):
         PairAligner(model, ENCODERS).error_rates(lines, gold[:1])
+    with pytest.raises(UserError, match=r"^1-3 is beyond the words of .* counted from 0"):
+        PairAligner(model, ENCODERS).error_rates(lines, [gold[0], ({(1, 3)}, {(1, 3)})])
 
 
 def test_a_pair_that_is_too_long_has_no_links(model):

@@ -63,6 +63,7 @@ def test_round_trip_by_prefix_index_and_directory(model, path, monkeypatch, caps
         assert assert_loads(name, model) == 0  # it has no `global_step`
     assert "model.ckpt-9, which ./checkpoint names, is not there" in capsys.readouterr().err
     Path("checkpoint").write_text('model_checkpoint_path: "/gone/model.ckpt-10"')
+    Path("zmean-10.index").touch()  # an average
     assert (t2t.checkpoints.resolve("."), capsys.readouterr().err) == ("./model.ckpt-10", "")
 
 

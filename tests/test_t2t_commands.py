@@ -124,10 +124,10 @@ def test_averages_translations_and_their_scores(trained):
     (trained / "said").mkdir()
     shutil.copy(trained / "inputs", trained / "said" / names[0])
     line = f"t2t-translate-all --model_dir=avg --source=inputs --problem={toy.PROBLEM} --data_dir=data "
-    line += (
-        "--hparams_set=transformer_big --translations_dir=said --decode_hparams=return_beams=true"
-    )
-    assert ran(line, trained).stdout == f"3 translations in said/{names[1]}\n"
+    line += "--hparams_set=transformer_big --translations_dir=said "
+    done = ran(f"{line} --decode_hparams=return_beams=true", trained)
+    assert done.stdout == f"3 translations in said/{names[1]}\n"
+    assert f"said/{names[0]} exists and is kept" in done.stderr
     assert "\t" in (trained / "said" / names[1]).read_text()
     assert sorted(os.listdir(trained / "said")) == names
     said = ran("t2t-bleu --translations_dir=said --reference=inputs --event_dir=ev", trained).stdout

@@ -33,7 +33,8 @@ _SIZES = (  # names of variables, the axis, and the setting that is its size
     ("/relative_positions_keys/embeddings", 0, "max_relative_position"),
 )
 
-_INDEX = re.compile(r"(?P<name>(?!\.).*-(?P<step>\d+))\.index$")  # hidden ones are unfinished
+# Hidden ones are unfinished; those of a run begin with "model.ckpt-".
+_INDEX = re.compile(r"(?!\.)(?=(?P<own>model\.ckpt-)?)(?P<name>.*-(?P<step>\d+))\.index$")
 _OF = "-of-{:05d}"  # how the name of a data file ends, by the number of them
 STATE_FILE = "checkpoint"  # TensorFlow's
 
@@ -136,10 +137,10 @@ def resolve(path: str) -> str:
 
 
 def checkpoints_in(directory: str, start: str = "") -> list[str]:
-    """Returns the prefixes of the checkpoints `<start>...-<step>` in a directory, sorted by step."""
+    """Returns the prefixes of the checkpoints `<start>...-<step>` in a directory, by step; a run's own last."""
     found = (_INDEX.match(name) for name in os.listdir(directory) if name.startswith(start))
-    by_step = sorted((int(match["step"]), match["name"]) for match in found if match)
-    return [os.path.join(directory, name) for _, name in by_step]
+    by_step = sorted((int(m["step"]), m["own"] or "", m["name"]) for m in found if m)
+    return [os.path.join(directory, name) for *_, name in by_step]
 
 
 def step_in_name(prefix: str) -> int:

@@ -75,8 +75,11 @@ def _translate_all() -> None:
     FLAGS.decode_from_file = options.required("source")
     FLAGS.decode_hparams = f"beam_size={FLAGS.beam_size},alpha={FLAGS.alpha},{FLAGS.decode_hparams}"
     for FLAGS.checkpoint_path in _checkpoints(folder, f"{problem}-flags.txt"):
-        FLAGS.decode_to_file = f"{folder}/{problem}-{FLAGS.checkpoint_path.rpartition('-')[2]}"
-        if not os.path.exists(FLAGS.decode_to_file):
+        name = os.path.basename(FLAGS.checkpoint_path).rpartition("-")[2]
+        FLAGS.decode_to_file = f"{folder}/{problem}-{name}"
+        if os.path.exists(FLAGS.decode_to_file):
+            warn(f"{FLAGS.decode_to_file} exists and is kept: remove it to translate again")
+        else:
             load("cli.decode").main()
 
 

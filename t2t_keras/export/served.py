@@ -291,8 +291,7 @@ class _Parts:
         """Texts [B] -> ids [B, None] with end of sentence, and which rows were cut, [B]."""
         text = tf.strings.regex_replace(valid(text), _EDGES, "")
         ids = self.encoders[side].encode_tensor(text)
-        ends = tf.fill([tf.size(text), 1], EOS_ID)
-        return cut(tf.concat([ids, ends], 1), self.limit)
+        return cut(tf.concat([ids, tf.fill([tf.size(text), 1], EOS_ID)], 1), self.limit)
 
     def texts(self, ids):
         """Ids [B, N, L] -> texts [B, N], up to the end of sentence or the trailing padding.

@@ -94,9 +94,15 @@ class PairAligner(PairScorer):
 
     def error_rates(self, lines: Iterable[str], references: Sequence[Gold]) -> dict[Heads, float]:
         """Returns the alignment error rate of every head and mean, with and without `after`."""
+        lines = [*lines]
         pairs = [self._pair(Line(number, line)) for number, line in enumerate(lines, start=1)]
         if len(pairs) != len(references):
             raise UserError(f"{len(pairs)} pairs but {len(references)} reference alignments.")
+        for line, (_, possible) in zip(lines, references, strict=True):
+            words = [len(text.split()) for text in line.split("\t")]
+            if absent := [(s, t) for s, t in possible if s >= words[0] or t >= words[1]]:
+                beyond = f"{to_pharaoh(absent)} is beyond the words of {line[:60]!r}"
+                raise UserError(f"{beyond}: they are counted from 0.")
         layers, per_layer = _layers_and_heads(self.model)
         chosen = [(None, None), *itertools.product(range(layers), (None, *range(per_layer)))]
         every = [Heads(*one, after) for one in chosen for after in (False, True)]
@@ -215,8 +221,7 @@ def words_of_tokens(encoder, ids):
     changes = (words[1:] != words[:-1]) | (texts[1:] == texts[:-1])[:, None]
     is_part = is_last_or_new & changes & (words[1:] != "")
     is_part = tf.pad(is_part[:, : counts[-1]], [[0, 1], [0, 0]])
-    is_end = tf.range(number + 1)[:, None] == number
-    return tf.cast(tf.concat([is_end, is_part], 1), tf.float64)
+    return tf.cast(tf.concat([tf.range(number + 1)[:, None] == number, is_part], 1), tf.float64)
 
 
 # Pharaoh format, and the alignment error rate
@@ -243,11 +248,8 @@ def from_pharaoh(line: str, where: str = "the line") -> Gold:
         match = re.fullmatch(r"(\d{1,9})([-?])(\d{1,9})", item)
         if not match:
             raise UserError(f"{where} has {item[:60]!r}: links are 1-2, or 1?2 if only possible.")
-        link = int(match[1]), int(match[3])
-        possible.add(link)
-        if match[2] == "-":
-            sure.add(link)
-    return sure, possible
+        (sure if match[2] == "-" else possible).add((int(match[1]), int(match[3])))
+    return sure, sure | possible
 
 
 def alignment_error_rate(found: Iterable[Links], references: Iterable[Gold]) -> float:

@@ -65,9 +65,8 @@ class SubwordCutter:
         Raises `tf.errors.InvalidArgumentError` if the vocabulary lacks a character.
         """
         spelled, word_splits = self._spell(words)
-        size = tf.size(spelled)
         ids, lengths = self._longest_matches(spelled)
-        is_cut = _reached(word_splits, tf.range(size) + lengths)
+        is_cut = _reached(word_splits, tf.range(tf.size(spelled)) + lengths)
         if self._may_fail:
             failed = tf.where(is_cut & (ids < 0))[:1, 0]
             at = tf.searchsorted(word_splits, tf.cast(failed, tf.int32), side="right") - 1
@@ -152,8 +151,7 @@ def _reached(starts: tf.Tensor, following: tf.Tensor) -> tf.Tensor:
 
     def double(marked: tf.Tensor, following: tf.Tensor, _: tf.Tensor):
         more = mark(marked, tf.boolean_mask(following, marked))
-        grew = tf.reduce_any(tf.not_equal(more, marked))
-        return more, tf.gather(following, following), grew
+        return more, tf.gather(following, following), tf.reduce_any(tf.not_equal(more, marked))
 
     size = tf.size(following)
     marked = mark(tf.zeros([size + 1], tf.bool), starts)

@@ -137,9 +137,8 @@ class _Quality:
         if not self.inputs:
             return {}
         translations = self.translator.translate_ids(self.inputs, done and (lambda batch: done()))
-        source = self.translator.encoders["inputs"]
         quality = self.problem.quality(
-            [source.decode(until_eos(ids)) for ids in self.inputs],
+            [self.translator.encoders["inputs"].decode(until_eos(ids)) for ids in self.inputs],
             self.references,
             [translation.texts[0] for translation in translations],
         )

@@ -68,13 +68,12 @@ class RunCheckpoints:
         if prefix == self.newest:
             return
         arrays = t2t.model_arrays(self.engine.model)
-        shards = self.engine.model.hp.symbol_modality_num_shards
         for name, variable in self._state().items():
             scope, _, kind = name.rpartition("/")
             value = np.asarray(variable)
             if is_table(name) and not name.startswith(_ENGINE):
                 # T2T splits the slots of an embedding table like the table.
-                pieces = split_table(scope, value, shards)
+                pieces = split_table(scope, value, self.engine.model.hp.symbol_modality_num_shards)
                 arrays.update({f"{piece}/{kind}": part for piece, part in pieces.items()})
             else:
                 arrays[name] = value
@@ -121,6 +120,9 @@ class RunCheckpoints:
                     )
                 variable.assign(arrays[name])
             self.newest = prefix
+            first = text.partition("\n")[0]
+            if first and prefix == found[-1] and f'{os.path.basename(prefix)}"' not in first:
+                warn(f"{state} names another checkpoint than {prefix}: to go back, remove this one")
             return {name: arrays.get(name, default) for name, default in extra.items()}
         if errors:
             raise UserError(
