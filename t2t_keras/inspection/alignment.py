@@ -243,7 +243,7 @@ def to_pharaoh_tensor(words: tf.RaggedTensor) -> tf.Tensor:
 
 def from_pharaoh(line: str, where: str = "the line") -> Gold:
     """Returns the sure and the possible links of a line; "1-2" is sure, "1?2" possible."""
-    sure, possible = set(), set()
+    sure, possible = set[tuple](), set[tuple]()
     for item in line.split():
         match = re.fullmatch(r"(\d{1,9})([-?])(\d{1,9})", item)
         if not match:
